@@ -1,0 +1,1 @@
+"""What an evaluation means: plain values and pure functions."""

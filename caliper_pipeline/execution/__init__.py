@@ -1,0 +1,1 @@
+"""One attempt, from an empty folder to its evidence."""

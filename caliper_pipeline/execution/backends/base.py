@@ -1,0 +1,151 @@
+"""What every backend offers. A backend finds its command, prepares an isolated home, says what to start, and reads
+what came back; it starts nothing itself, decides no outcome and keeps no state between attempts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.transcript import AgentReply, Usage
+from caliper_pipeline.execution.command import Command, ProcessResult
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can honour; a spec that needs more is refused before the first attempt."""
+
+    mcp: bool = False
+    history: bool = False
+    user_customizations: bool = False
+    judge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The machine of the person who runs the evaluation, as far as backends may look at it."""
+
+    environment: Mapping[str, str]
+    """The operator's whole environment; only what a backend picks from it crosses into an attempt."""
+    allowed: Mapping[str, str]
+    """What every step may see: the base allow-list plus what caliper.yaml lets through, without `HOME`."""
+    agent_allowed: Mapping[str, str]
+    """What agents and judges may see besides (logins by key, cloud providers)."""
+    home: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What was found before the first attempt."""
+
+    binary: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One agent call in the home and workdir of its attempt."""
+
+    engine: Engine
+    prompt: str
+    home: Path
+    workdir: Path
+    operator: Operator
+    timeout_seconds: float
+    isolated: bool = True
+    extra_path: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    """Names of the installed skills; their files are already in place."""
+    task_name: str = ""
+    attempt: int = 1
+    retry: int = 0
+    ablated: tuple[str, ...] = ()
+    spec_path: Path | None = None
+    """For the scripted agent alone, which finds its script beside the spec."""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeInvocation:
+    """One question to a judge: an empty home and folder of its own, no tools."""
+
+    engine: Engine
+    prompt: str
+    home: Path
+    workdir: Path
+    operator: Operator
+    timeout_seconds: float
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAnswer:
+    text: str = ""
+    model: str | None = None
+    usage: Usage | None = None
+    cli_error: str | None = None
+    error_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the CLI (never the agent) did not serve the call."""
+
+    kind: str
+    """`cap`, `throttle`, `login`, `model`, `option`, `configuration`."""
+    text: str
+    """The line that tells, at most 300 characters."""
+
+    @property
+    def fatal(self) -> bool:
+        """Every further attempt would meet the same: the run stops and keeps what it has."""
+        return self.kind != "throttle"
+
+
+class Backend(Protocol):
+    name: str
+    capabilities: Capabilities
+
+    def check(self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None) -> BackendInfo:
+        """Find the command and its version. Raises `MissingCli` or another `CannotRun`."""
+        ...
+
+    def skills_root(self, home: Path) -> Path:
+        """Where this agent looks for skills, inside an attempt's home."""
+        ...
+
+    def prepare(self, invocation: Invocation) -> None:
+        """Put the login and settings into the attempt's home, before the skills are installed."""
+        ...
+
+    def command(self, invocation: Invocation) -> Command: ...
+
+    def read(self, result: ProcessResult) -> AgentReply:
+        """The reply in the output. Never raises: what it cannot read it leaves out and counts."""
+        ...
+
+    def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
+        """Whether the CLI itself refused, from its own words and codes."""
+        ...
+
+    def prepare_judge(self, invocation: JudgeInvocation) -> None: ...
+
+    def judge_command(self, invocation: JudgeInvocation) -> Command: ...
+
+    def read_judge(self, result: ProcessResult) -> JudgeAnswer: ...
+
+    def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None: ...
+
+    def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
+        """The `CannotRun` that a fatal refusal ends the run with, with its remedy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A file of the operator's that is copied into an attempt's home."""
+
+    source: Path
+    target: Path
+    mode: int = field(default=0o600)
