@@ -48,7 +48,9 @@ def parse_engine(value: str, *, flag: str = "--model") -> Engine:
                 f"A model id that holds a colon needs its backend in front: {DEFAULT_BACKEND}:{value}",
             )
         if not model:
-            raise UnknownBackend(f"{flag} {value}: no model after the colon.", hint=f"Write {head} alone, or {head}:MODEL.")
+            raise UnknownBackend(
+                f"{flag} {value}: no model after the colon.", hint=f"Write {head} alone, or {head}:MODEL."
+            )
         return Engine(backend, model)
     if not text:
         raise UnknownBackend(f"{flag}: an empty engine.", hint=f"Known backends: {', '.join(BACKENDS)}.")

@@ -60,7 +60,9 @@ def files_digest(hashes: dict[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def resolve_ablation(wanted: Iterable[str], *, skills: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
+def resolve_ablation(
+    wanted: Iterable[str], *, skills: Sequence[str], servers: Sequence[str]
+) -> tuple[str, ...]:
     """The names an `--ablate` removes: a skill bare, a server as `mcp:<name>`; sorted, each once.
 
     A bare name stands for the one kind that declares it; `skill:X` and `mcp:X` say which. Raises `BadInput`.
@@ -81,7 +83,8 @@ def resolve_ablation(wanted: Iterable[str], *, skills: Sequence[str], servers: S
         if not is_skill and not is_server:
             listed = ", ".join(declared) if declared else "nothing"
             raise BadInput(
-                f"--ablate {value}: the spec declares no skill or server of that name.", hint=f"It declares: {listed}."
+                f"--ablate {value}: the spec declares no skill or server of that name.",
+                hint=f"It declares: {listed}.",
             )
         found.add(name if is_skill else f"mcp:{name}")
     return tuple(sorted(found))

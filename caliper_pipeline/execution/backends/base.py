@@ -107,7 +107,9 @@ class Backend(Protocol):
     name: str
     capabilities: Capabilities
 
-    def check(self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None) -> BackendInfo:
+    def check(
+        self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
+    ) -> BackendInfo:
         """Find the command and its version. Raises `MissingCli` or another `CannotRun`."""
         ...
 

@@ -1,0 +1,1 @@
+"""Dagster, and only Dagster: the assets, resources, jobs and the recorder."""

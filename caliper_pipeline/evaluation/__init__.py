@@ -1,0 +1,1 @@
+"""The use cases: prepare, run, resume, regrade, publish. Free of Dagster."""

@@ -1,0 +1,1 @@
+"""Gives the results of checks: a script (`assert:`) or a model (`expect:`)."""

@@ -1,0 +1,1 @@
+"""What is read before the first attempt: specs, skills, the project configuration."""
