@@ -80,7 +80,7 @@ def _read(kind: Any, data: Any) -> Any:
         if not isinstance(data, Mapping):
             raise TypeError(f"a mapping is needed, not {type(data).__name__}")
         known = _field_types(typing.cast(type, kind))
-        return kind(**{name: _read(known[name], data[name]) for name in known if name in data})
+        return typing.cast(Any, kind)(**{name: _read(known[name], data[name]) for name in known if name in data})
     if kind is datetime:
         return utc_time(data)
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -160,8 +160,7 @@ class EndRecord:
 
 Line = AttemptRecord | VerdictRecord | HookFailure | AbortedRecord | ResumeRecord | EndRecord
 LINE_TYPES: dict[str, type[Line]] = {
-    kind.type: kind
-    for kind in (AttemptRecord, VerdictRecord, HookFailure, AbortedRecord, ResumeRecord, EndRecord)
+    kind.type: kind for kind in (AttemptRecord, VerdictRecord, HookFailure, AbortedRecord, ResumeRecord, EndRecord)
 }
 
 

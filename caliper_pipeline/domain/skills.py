@@ -60,9 +60,7 @@ def files_digest(hashes: dict[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def resolve_ablation(
-    wanted: Iterable[str], *, skills: Sequence[str], servers: Sequence[str]
-) -> tuple[str, ...]:
+def resolve_ablation(wanted: Iterable[str], *, skills: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
     """The names an `--ablate` removes: a skill bare, a server as `mcp:<name>`; sorted, each once.
 
     A bare name stands for the one kind that declares it; `skill:X` and `mcp:X` say which. Raises `BadInput`.
