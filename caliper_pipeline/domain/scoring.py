@@ -237,9 +237,7 @@ def fired_counts(attempts: Iterable[Judged], skills: Sequence[str]) -> Mapping[s
     return {name: (sum(name in names for names in seen), len(seen)) for name in [*skills, *seen_names]}
 
 
-def _scoreboard(
-    scored: Sequence[tuple[TaskScore, Sequence[Judged]]], skills: Sequence[str]
-) -> tuple[SkillScore, ...]:
+def _scoreboard(scored: Sequence[tuple[TaskScore, Sequence[Judged]]], skills: Sequence[str]) -> tuple[SkillScore, ...]:
     rows: list[tuple[frozenset[str], frozenset[str]]] = []
     for task, attempts in scored:
         if task.activation_expected is not None:

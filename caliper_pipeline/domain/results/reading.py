@@ -310,9 +310,7 @@ class _Object:
         try:
             return utc_time(value)
         except (ValueError, OverflowError):
-            raise ValueError(
-                f"{self.place(key)}: a time like 2026-11-20T10:00:00Z is needed, not {value!r}"
-            ) from None
+            raise ValueError(f"{self.place(key)}: a time like 2026-11-20T10:00:00Z is needed, not {value!r}") from None
 
     def _number(self, key: str, minimum: int | None) -> int | float | None:
         value = self.get(key)
