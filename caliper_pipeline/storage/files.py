@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,14 +113,32 @@ def sync_all(handles: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
-    """Holds the lock file alone; waits for whoever has it. Ends with the process, however that ends."""
+def exclusive_lock(path: Path, *, limit_seconds: float | None = None) -> Iterator[None]:
+    """Holds the lock file alone; waits for whoever has it. Ends with the process, however that ends.
+
+    Raises `StorageError` when it takes longer than the limit.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if limit_seconds is None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        else:
+            _lock_within(handle, path, limit_seconds)
         yield
     finally:
         os.close(handle)
+
+
+def _lock_within(handle: int, path: Path, limit_seconds: float) -> None:
+    deadline = time.monotonic() + limit_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StorageError(f"{path} has been held by another process for {limit_seconds:.0f} s.") from None
+            time.sleep(0.01)
 
 
 def utf8(text: str) -> bytes:
