@@ -119,6 +119,7 @@ ATTEMPT = "task_results[0].attempts[0]"
         (lambda d: attempt(d).update(duration_seconds=-0.1), f"{ATTEMPT}.duration_seconds: a number of at least 0"),
         (lambda d: attempt(d).update(duration_seconds=float("nan")), f"{ATTEMPT}.duration_seconds: a finite number"),
         (lambda d: attempt(d).update(duration_seconds=float("inf")), f"{ATTEMPT}.duration_seconds: a finite number"),
+        (lambda d: attempt(d).update(retries=10**400), f"{ATTEMPT}.retries: a finite number"),
         (lambda d: attempt(d).update(outcome="lucky"), f"{ATTEMPT}.outcome: 'lucky' is none of pass, task_fail"),
         (lambda d: attempt(d).update(outcome=None), f"{ATTEMPT}.outcome: is missing"),
         (lambda d: attempt(d).update(retries=-1), f"{ATTEMPT}.retries: a number of at least 0"),

@@ -17,7 +17,7 @@ from caliper_pipeline.domain.results.values import (
     SnapshotFile,
     TaskResult,
 )
-from caliper_pipeline.domain.results.writing import attempt_dict, results_dict, task_dict, usage_totals_dict
+from caliper_pipeline.domain.results.writing import attempt_dict, results_dict, run_dict, task_dict, usage_totals_dict
 
 __all__ = [
     "ERA",
@@ -32,6 +32,7 @@ __all__ = [
     "attempt_dict",
     "parse_results",
     "results_dict",
+    "run_dict",
     "task_dict",
     "usage_totals",
     "usage_totals_dict",

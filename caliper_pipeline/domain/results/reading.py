@@ -6,7 +6,6 @@ negative count, a rate above 1, NaN) makes the file unreadable. In 0.4 there was
 headline had another name; its baseline is a control run without attempts of its own and is passed over.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -27,6 +26,8 @@ from caliper_pipeline.domain.transcript import Usage
 
 T = TypeVar("T")
 
+_LARGEST = 1e18
+"""No count and no time comes near it; NaN and infinity do not stay below it."""
 _RATES = ("avg_score", "avg_pass_at_k", "avg_activation_score")
 _COUNTS = ("scored_tasks", "activation_tasks", "activation_asserted")
 
@@ -318,8 +319,8 @@ class _Object:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{self.place(key)}: a number is needed, not {_kind(value)}")
-        if not math.isfinite(value):
-            raise ValueError(f"{self.place(key)}: a finite number is needed, not {value}")
+        if not -_LARGEST < value < _LARGEST:
+            raise ValueError(f"{self.place(key)}: a finite number is needed, not {str(value)[:40]}")
         if minimum is not None and value < minimum:
             raise ValueError(f"{self.place(key)}: a number of at least {minimum} is needed, not {value}")
         return value

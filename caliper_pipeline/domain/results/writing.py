@@ -92,8 +92,8 @@ def task_dict(task: TaskResult, *, k: int, transcript_of: TranscriptOf | None = 
         "expect": task.expect,
         "prompt": task.prompt,
         **_task_score(task.scored),
-        "interval": _interval(task.scored.interval),
-        "activation_interval": _interval(task.scored.activation_interval),
+        "interval": interval_dict(task.scored.interval),
+        "activation_interval": interval_dict(task.scored.activation_interval),
         "unbiased_k": k,
         "unbiased_pass_at_k": task.scored.unbiased_pass_at(k),
         "unbiased_pass_hat_k": task.scored.unbiased_pass_hat(k),
@@ -194,8 +194,8 @@ def _aggregate(score: RunScore) -> dict[str, Any]:
         "score": score.avg_score,
         "successes": score.successes,
         "usable": score.usable,
-        "interval": _interval(score.interval),
-        "activation_interval": _interval(score.activation_interval),
+        "interval": interval_dict(score.interval),
+        "activation_interval": interval_dict(score.activation_interval),
     }
 
 
@@ -211,8 +211,8 @@ def _skill_score(row: SkillScore) -> dict[str, Any]:
         "opportunities": row.opportunities,
         "unwanted": row.unwanted,
         "unwanted_rate": row.unwanted_rate,
-        "recall_interval": _interval(row.recall_interval),
-        "unwanted_interval": _interval(row.unwanted_interval),
+        "recall_interval": interval_dict(row.recall_interval),
+        "unwanted_interval": interval_dict(row.unwanted_interval),
     }
 
 
@@ -252,7 +252,7 @@ def _usage(usage: Usage | None) -> dict[str, int | None] | None:
     }
 
 
-def _interval(interval: Interval | None) -> dict[str, Any] | None:
+def interval_dict(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     return {"low": interval.low, "high": interval.high, "level": interval.level, "method": interval.method}
