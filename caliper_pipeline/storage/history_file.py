@@ -52,12 +52,20 @@ def put_in_place(aside: Path, db: Path) -> None:
 def sweep(db: Path) -> None:
     """Removes copies that a killed writer left. Only under the lock: then nobody works on one."""
     for leftover in db.parent.glob(f".{db.name}.*.new*"):
-        leftover.unlink(missing_ok=True)
+        _remove(leftover)
 
 
 def discard(aside: Path) -> None:
-    for leftover in (aside, wal_of(aside)):
-        leftover.unlink(missing_ok=True)
+    """Removes a copy that is not needed, with what DuckDB may have laid beside it."""
+    for leftover in aside.parent.glob(f"{aside.name}*"):
+        _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def wal_of(db: Path) -> Path:
