@@ -13,7 +13,6 @@ without a line stems from a crash and gives way when the attempt is made again.
 import contextlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +71,7 @@ def save_evidence(run: Path, task_name: str, attempt: int, evidence: Evidence) -
     """Keeps the evidence; it is on the disk when this returns. Gives its folder, relative to the run's."""
     relative = f"{EVIDENCE_FOLDER}/{folder_name(task_name)}/{attempt_key(attempt)}"
     target = run / relative
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
+    aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
     with storage_errors("write", target):
         make_folders(target.parent)
         aside.mkdir()
@@ -171,7 +170,7 @@ def _put_in_place(aside: Path, target: Path) -> None:
     except OSError:
         if not target.exists():
             raise
-        older = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+        older = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
         target.rename(older)
         aside.rename(target)
         shutil.rmtree(older, ignore_errors=True)

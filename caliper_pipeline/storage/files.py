@@ -8,7 +8,6 @@ import fcntl
 import json
 import math
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -74,7 +73,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def aside_name(path: Path) -> Path:
     """A hidden name beside the path that nobody else uses."""
-    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.new")
+    return path.with_name(f".{path.name[:100]}.{os.urandom(6).hex()}.new")
 
 
 def finish(stream: BinaryIO) -> None:

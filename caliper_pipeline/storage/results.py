@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from caliper_pipeline.domain.errors import BadInput, StorageError
 from caliper_pipeline.domain.plain import utc_time
 from caliper_pipeline.domain.records import EndRecord
 from caliper_pipeline.domain.results import Results, parse_results
 from caliper_pipeline.storage.files import aside_name, finish, make_folders, storage_errors, sync_folder
-from caliper_pipeline.storage.results_writing import stream_results
 from caliper_pipeline.storage.root import STORE_FOLDER
-from caliper_pipeline.storage.runs import RunFolder
+
+if TYPE_CHECKING:
+    from caliper_pipeline.storage.runs import RunFolder
 
 _FILE_ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)(?:-(\d+))?\Z")
 _SPEC_FILE = re.compile(r"(.+)\.eval\.ya?ml\Z")
@@ -47,7 +48,7 @@ class SavedRun:
 # -- writing
 
 
-def write_results(root: Path, run: RunFolder, results: Results) -> Path:
+def write_results(root: Path, run: "RunFolder", results: Results) -> Path:
     """Saves the run's results file and gives its path; an older file of the same run goes.
 
     Raises `StorageError`.
@@ -58,7 +59,7 @@ def write_results(root: Path, run: RunFolder, results: Results) -> Path:
         aside = aside_name(folder / "results")
         try:
             with aside.open("xb") as stream:
-                stream_results(stream, run, results)
+                _stream(stream, run, results)
                 finish(stream)
             path = _place(aside, folder, results.run.timestamp.astimezone(UTC).strftime(_TIME_FORMAT))
         finally:
@@ -68,18 +69,18 @@ def write_results(root: Path, run: RunFolder, results: Results) -> Path:
     return path
 
 
-def export_results(path: Path, run: RunFolder, results: Results) -> None:
+def export_results(path: Path, run: "RunFolder", results: Results) -> None:
     """Writes a copy to a path of the person's choice, whole or not at all. Raises `StorageError`."""
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # a pipe or /dev/stdout cannot be renamed over
             with path.open("wb") as stream:
-                stream_results(stream, run, results)
+                _stream(stream, run, results)
             return
         aside = aside_name(path)
         try:
             with aside.open("xb") as stream:
-                stream_results(stream, run, results)
+                _stream(stream, run, results)
                 finish(stream)
             aside.replace(path)
         finally:
@@ -91,6 +92,12 @@ def results_folder(root: Path, spec: str) -> Path:
     if not spec or spec.startswith(".") or "/" in spec or "\\" in spec or "\0" in spec:
         raise StorageError(f"Cannot save results: {spec!r} is not a name for a folder.")
     return root / STORE_FOLDER / "results" / spec
+
+
+def _stream(stream: BinaryIO, run: "RunFolder", results: Results) -> None:
+    from caliper_pipeline.storage.results_writing import stream_results  # `list` and `report` start without it
+
+    stream_results(stream, run, results)
 
 
 def _place(aside: Path, folder: Path, stem: str) -> Path:
@@ -112,7 +119,7 @@ def _place(aside: Path, folder: Path, stem: str) -> Path:
             return path
 
 
-def _remove_older(root: Path, run: RunFolder, *, keep: Path) -> None:
+def _remove_older(root: Path, run: "RunFolder", *, keep: Path) -> None:
     named = [line.results for line in run.lines() if isinstance(line, EndRecord) and line.results]
     for relative in named:
         older = root / relative
@@ -201,6 +208,8 @@ def _nothing_saved(root: Path | None, spec: str) -> BadInput:
     known = sorted({saved.spec for saved in saved_runs(root)})
     if not known:
         return BadInput(f"No run of {spec!r}: nothing has been saved under {root} yet.")
+    from difflib import get_close_matches
+
     close = get_close_matches(spec, known, n=1)
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     hint = f"Did you mean {close[0]}?" if close else f"Saved there: {listed}."

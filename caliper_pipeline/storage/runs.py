@@ -13,7 +13,6 @@ evidence, copies and locks work stands in the modules of those names.
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -52,7 +51,7 @@ Place = tuple[str, int]
 def new_run_id(now: datetime) -> str:
     """A name that nobody else has and that sorts by time, as in `20261130T224432123Z-ab12cd`."""
     moment = now.astimezone(UTC)
-    return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{secrets.token_hex(3)}"
+    return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{os.urandom(3).hex()}"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ looked at later. The copies are checked against the hashes that the skill was lo
 
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -27,7 +26,7 @@ def stage_skills(run: Path, skills: Sequence[Skill]) -> None:
             target = skill_folder(run, skill.name)
             if target.is_dir() and copy_is_whole(run, skill.name, {item.path: item.hash for item in skill.files}):
                 continue
-            aside = top / f".{secrets.token_hex(6)}.new"
+            aside = top / f".{os.urandom(6).hex()}.new"
             try:
                 aside.mkdir()
                 _copy(skill, aside)

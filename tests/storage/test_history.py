@@ -507,3 +507,41 @@ def test_the_history_in_brief_is_sorted_by_instant(store: RunStore, db: Path, gi
     assert [run["timestamp_utc"] for run in brief["runs"]] == [f"2026-11-30T{13 + n}:05:00Z" for n in range(3)]
     assert brief["runs"][0]["tasks"][0]["attempts"][0]["usage"]["total_tokens"] == 170
     assert datetime.fromisoformat(brief["runs"][0]["timestamp_utc"]).tzinfo is UTC
+
+
+FULL_DISK = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[4])
+from pathlib import Path
+from storage.conftest import whole_run
+from caliper_pipeline.domain.errors import StorageError
+from caliper_pipeline.storage import history
+from caliper_pipeline.storage.runs import RunStore
+run = whole_run(RunStore(Path(sys.argv[1])))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+history.warm_up()
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    history.publish(Path(sys.argv[2]), [run])
+except StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("room", [5_000, 200_000, 700_000])
+def test_a_full_disk_is_told_and_leaves_the_history_as_it_was(
+    store: RunStore, db: Path, given: Any, python: Start, room: int
+) -> None:
+    for _ in range(2):
+        told = python(FULL_DISK, store.root, db, room, TESTS).communicate()[0].decode()
+        assert "history.duckdb" in told and "Traceback" not in told
+        assert not db.exists()
+    history.catch_up(db, store)
+    before = db.read_bytes()
+    told = python(FULL_DISK, store.root, db, len(before) + room, TESTS).communicate()[0].decode()
+    if told:
+        assert "history.duckdb" in told
+        assert db.read_bytes() == before
+    assert history.catch_up(db, store) in (0, 1)
+    assert ask(db, "SELECT count(*) FROM runs") == [(3,)]
+    assert not [path for path in db.parent.iterdir() if ".new" in path.name]
