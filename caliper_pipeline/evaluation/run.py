@@ -1,0 +1,418 @@
+"""One evaluation, from an open run folder to its score: attempts, verdicts, end line, results file, history.
+
+The same `Evaluation` serves a new run, one that is resumed, pieces of a backfill that share a run, and regrading: what
+it does is always what the run folder lacks. It may be executed in any process and killed at any moment; only attempts
+in flight are lost.
+"""
+
+import queue
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.errors import CaliperError, CannotRun, StorageError
+from caliper_pipeline.domain.records import (
+    AbortedRecord,
+    AttemptRecord,
+    EndRecord,
+    Line,
+    Outcome,
+    ResumeRecord,
+    RunHeader,
+    TaskHeader,
+    VerdictRecord,
+)
+from caliper_pipeline.domain.results import Results
+from caliper_pipeline.domain.transcript import Turn, Usage
+from caliper_pipeline.evaluation.project import Project
+from caliper_pipeline.evaluation.request import Observer, RunSummary, Silent
+from caliper_pipeline.evaluation.standing import summarize
+from caliper_pipeline.execution.attempt import (
+    Attempts,
+    AttemptSettings,
+    FatalRefusal,
+    LiveAttempt,
+    Stopped,
+    internal_error,
+    internal_verdict,
+)
+from caliper_pipeline.execution.backends.base import Backend, Refusal
+from caliper_pipeline.execution.command import StopToken
+from caliper_pipeline.execution.grading import Grader, GradingSettings
+from caliper_pipeline.execution.pool import Job, Pool, Schedule
+from caliper_pipeline.execution.process import ProcessLauncher
+from caliper_pipeline.execution.workdir import sweep_stale
+from caliper_pipeline.storage import history, results
+from caliper_pipeline.storage.evidence import Evidence
+from caliper_pipeline.storage.runs import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Regrading:
+    """Make new verdicts on stored attempts instead of new attempts. `only`: as in a request."""
+
+    only: frozenset[tuple[str, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A run folder and what is to be added to it."""
+
+    project: Project
+    folder: RunFolder
+    backend: Backend
+    judge_backend: Backend | None
+    extra_path: tuple[str, ...] = ()
+    only: frozenset[tuple[str, int]] | None = None
+    warnings: tuple[str, ...] = ()
+    workers: int = 4
+    resumed_k: int | None = None
+    """The run existed before and is taken up with this k."""
+    regrading: Regrading | None = None
+    publish_history: bool = True
+
+    @property
+    def header(self) -> RunHeader:
+        return self.folder.header()
+
+    def planned(self) -> list[tuple[TaskHeader, int]]:
+        """The attempts this evaluation is for, whether or not they exist already."""
+        header, k = self.header, max(planned_k(self.folder), self.resumed_k or 0)
+        if self.only is None:
+            return [(task, index) for index in range(1, k + 1) for task in header.tasks]
+        by_name = {task.name: task for task in header.tasks}
+        return [(by_name[name], index) for name, index in sorted(self.only, key=lambda pair: (pair[1], pair[0]))]
+
+    def execute(self, observer: Observer | None = None, stop: StopToken | None = None) -> RunSummary:
+        """Do what is missing. Raises only what made even storing impossible."""
+        own_stop = stop is None
+        stop = stop if stop is not None else StopToken()
+        try:
+            with self.folder.hold():
+                return _Execution(self, observer if observer is not None else Silent(), stop).run()
+        finally:
+            if own_stop:
+                stop.close()
+
+
+def planned_k(folder: RunFolder) -> int:
+    """Attempts a task that the run is meant to have: as it began, or as it was topped up."""
+    return max(folder.header().k, folder.state().k or 0)
+
+
+class _StoreSink:
+    """Takes what attempts hand over into the run folder and tells the observer once it is durable."""
+
+    def __init__(self, folder: RunFolder, observer: Observer) -> None:
+        self._folder = folder
+        self._observer = observer
+
+    def save_evidence(
+        self,
+        task: TaskHeader,
+        attempt: int,
+        *,
+        turns: tuple[Turn, ...],
+        final_answer: str,
+        usage: Usage | None,
+        stdout: bytes,
+        stderr: bytes,
+        facts: Mapping[str, Any],
+        workdir_tar: Path | None,
+    ) -> str:
+        return self._folder.save_evidence(
+            task.name,
+            attempt,
+            Evidence(
+                turns=turns,
+                final_answer=final_answer,
+                prompt=task.prompt,
+                raw_stdout=stdout,
+                raw_stderr=stderr,
+                usage=usage,
+                extra=dict(facts),
+                workdir_tar=workdir_tar,
+            ),
+        )
+
+    def save_judgement(self, evidence: str, generation: int, asked: str, answered: tuple[str, ...]) -> None:
+        self._folder.save_judgement(evidence, generation, asked, list(answered))
+
+    def append(self, line: Line) -> None:
+        self._folder.append(line)
+        self._observer.line(line)
+
+
+class _Execution:
+    """The moving parts of one `Evaluation.execute`."""
+
+    def __init__(self, evaluation: Evaluation, observer: Observer, stop: StopToken) -> None:
+        self._evaluation = evaluation
+        self._project = evaluation.project
+        self._folder = evaluation.folder
+        self._header = evaluation.header
+        self._observer = observer
+        self._stop = stop
+        self._fatal: CaliperError | None = None
+        self._interrupted = False
+        self._tasks = {task.task_id: task for task in self._header.tasks}
+        self._sink = _StoreSink(self._folder, observer)
+
+    def run(self) -> RunSummary:
+        evaluation = self._evaluation
+        state = self._folder.state()
+        planned = evaluation.planned()
+        if evaluation.regrading is None:
+            jobs = [Job(task.task_id, n) for task, n in planned if (task.task_id, n) not in state.attempts]
+            # Pieces of a backfill run side by side in one run: what another one is just grading is not ours.
+            mine = {(task.task_id, n) for task, n in planned}
+            pending = [r for key, r in state.attempts.items() if key not in state.verdicts and key in mine]
+            if evaluation.resumed_k is not None:
+                self._sink.append(ResumeRecord(datetime.now(UTC), evaluation.resumed_k))
+        else:
+            jobs = []
+            wanted = evaluation.regrading.only
+            pending = [
+                record
+                for record in state.attempts.values()
+                if wanted is None or (record.task_name, record.attempt) in wanted
+            ]
+        generations = {key: verdict.generation for key, verdict in state.verdicts.items()}
+        self._observer.opened(self._header, len(planned), len(planned) - len(jobs))
+        for text in evaluation.warnings:
+            self._observer.note(text)
+        sweep_stale()
+        launcher = ProcessLauncher()
+        attempts = Attempts(
+            self._attempt_settings(), Grader(self._grading_settings()), launcher, self._sink, self._stop
+        )
+        schedule = Schedule(jobs, self._header.fail_fast)
+        job_keys = {(job.task_id, job.attempt) for job in jobs}
+
+        def work(job: Job) -> LiveAttempt | None:
+            return self._work(attempts, schedule, job)
+
+        def grade(live: LiveAttempt) -> None:
+            key = (live.task.task_id, live.record.attempt)
+            self._grade(attempts, schedule if key in job_keys else None, live)
+
+        warm = threading.Thread(target=history.warm_up, daemon=True, name="history-warm-up")
+        warm.start()
+        try:
+            workers = max(1, evaluation.workers)
+            pool: Pool[LiveAttempt] = Pool(schedule, workers=workers, graders=workers, stop=self._stop)
+            pool.run(work, grade, ungraded=self._reopened(attempts, pending, generations))
+        except StorageError as error:
+            self._fatal = self._fatal or error
+        finally:
+            attempts.close()
+            launcher.close()
+        warm.join()
+        self._interrupted = self._stop.is_set and self._fatal is None
+        return self._finish(len(planned))
+
+    # -- attempts
+
+    def _work(self, attempts: Attempts, schedule: Schedule, job: Job) -> LiveAttempt | None:
+        task = self._tasks[job.task_id]
+        started = datetime.now(UTC)
+        self._observer.started(job.task_id, job.attempt)
+        try:
+            return attempts.run_agent(task, job.attempt)
+        except Stopped:
+            schedule.ended(job.task_id, None)
+        except FatalRefusal as error:
+            self._give_up(error.refusal, judge=False)
+            schedule.ended(job.task_id, None)
+        except CaliperError as error:
+            self._stop_for(error)
+            schedule.ended(job.task_id, None)
+        except Exception as error:
+            # The seam that keeps one attempt's surprise from costing the run: it is recorded as lost, with its place.
+            record = internal_error(task, job.attempt, started, error)
+            self._sink.append(record)
+            self._sink.append(internal_verdict(record))
+            self._ended(schedule, job.task_id, True)
+        return None
+
+    def _grade(self, attempts: Attempts, schedule: Schedule | None, live: LiveAttempt) -> None:
+        task_id, lost = live.task.task_id, None
+        try:
+            verdict = attempts.grade(live)
+            if verdict is not None and verdict.outcome is not Outcome.JUDGE_ERROR:
+                lost = verdict.outcome in (Outcome.INFRA_ERROR, Outcome.TIMEOUT)
+        except FatalRefusal as error:
+            self._give_up(error.refusal, judge=True)
+        except CaliperError as error:
+            self._stop_for(error)
+        except Exception as error:
+            # As above. The attempt stays ungraded: a resumed run judges it again without paying for the agent.
+            self._observer.note(
+                f"{live.task.name}, attempt {live.record.attempt}: grading failed and can be taken up with --resume "
+                f"(internal error: {type(error).__name__}: {error})"
+            )
+        if schedule is not None:
+            self._ended(schedule, task_id, lost)
+
+    def _ended(self, schedule: Schedule, task_id: str, lost: bool | None) -> None:
+        last = schedule.ended(task_id, lost)
+        if last is not None:
+            self._sink.append(AbortedRecord(task_id, self._tasks[task_id].name, last))
+
+    def _reopened(
+        self, attempts: Attempts, pending: Iterable[AttemptRecord], generations: dict[tuple[str, int], int]
+    ) -> Iterator[LiveAttempt]:
+        for record in pending:
+            stored = self._folder.read_evidence(record.evidence)
+            generation = generations.get((record.task_id, record.attempt), 0) + 1
+            yield attempts.reopen(
+                self._tasks[record.task_id], record, stored.turns, None, stored.workdir_tar, generation
+            )
+
+    def _give_up(self, refusal: Refusal, *, judge: bool) -> None:
+        backend = self._evaluation.judge_backend if judge else self._evaluation.backend
+        assert backend is not None
+        engine = self._judge_engine() if judge else Engine(self._header.backend, self._header.model)
+        assert engine is not None
+        error = backend.explain(refusal, engine, judge=judge)
+        self._stop_for(error if isinstance(error, CaliperError) else CannotRun(str(error)))
+
+    def _stop_for(self, error: CaliperError) -> None:
+        if self._fatal is None and not self._stop.is_set:
+            self._fatal = error
+        self._stop.set()
+
+    # -- the end
+
+    def _finish(self, planned: int) -> RunSummary:
+        ended = datetime.now(UTC)
+        status = "stopped" if self._fatal is not None else "interrupted" if self._interrupted else "completed"
+        path: Path | None = None
+        save_error: str | None = None
+        history_error: str | None = None
+        end = EndRecord(ended, status, str(self._fatal) if self._fatal is not None else None)
+        state = self._folder.state()
+        state.end = end
+        summary = summarize(self._header, state)
+        if state.attempts or state.hook_failures:
+            path, save_error = self._save(summary)
+        if path is not None and save_error is None:
+            end = replace(end, results=str(path.relative_to(self._project.root)))
+        self._sink.append(end)
+        if self._evaluation.publish_history and (state.attempts or state.hook_failures):
+            try:
+                history.publish(self._project.history_path, [self._folder])
+            except StorageError as error:
+                history_error = str(error)
+        return RunSummary(
+            header=self._header,
+            results=summary,
+            results_path=path,
+            save_error=save_error,
+            history_error=history_error,
+            fatal=self._fatal,
+            interrupted=self._interrupted,
+            hook_failures=tuple(state.hook_failures),
+            recorded=len(state.attempts),
+            ungraded=sum(1 for key in state.attempts if key not in state.verdicts),
+        )
+
+    def _save(self, summary: Results) -> tuple[Path | None, str | None]:
+        try:
+            return results.write_results(self._project.root, self._folder, summary), None
+        except StorageError as error:
+            # The last resort, so that what was measured is at least somewhere a person can find it.
+            root = Path(tempfile.mkdtemp(prefix=f"{self._header.spec}-"))
+            try:
+                return results.write_results(root, self._folder, summary), str(error)
+            except StorageError:
+                return None, str(error)
+
+    # -- settings
+
+    def _judge_engine(self) -> Engine | None:
+        if self._header.judge_backend is None:
+            return None
+        return Engine(self._header.judge_backend, self._header.judge_model)
+
+    def _attempt_settings(self) -> AttemptSettings:
+        header, limits = self._header, self._header.limits
+        return AttemptSettings(
+            engine=Engine(header.backend, header.model),
+            backend=self._evaluation.backend,
+            operator=self._project.operator,
+            timeout_seconds=header.timeout_seconds,
+            setup_seconds=limits["setup_seconds"],
+            cleanup_seconds=limits["cleanup_seconds"],
+            stream_bytes=int(limits["stream_bytes"]),
+            snapshot_bytes=int(limits["snapshot_bytes"]),
+            retries=int(limits["retries"]),
+            skills={s.name: self._folder.skill_folder(s.name) for s in header.skills if s.installed},
+            isolated=header.isolated,
+            extra_path=self._evaluation.extra_path,
+            ablated=header.ablated,
+            spec_path=Path(header.spec_path),
+        )
+
+    def _grading_settings(self) -> GradingSettings:
+        header, limits = self._header, self._header.limits
+        installed = tuple(skill.name for skill in header.skills if skill.installed)
+        return GradingSettings(
+            backend=header.backend,
+            operator=self._project.operator,
+            spec_path=Path(header.spec_path),
+            installed_skills=installed,
+            skills_ablated=any(not skill.installed for skill in header.skills),
+            forbidden_files=header.forbidden_files,
+            judge_backend=self._evaluation.judge_backend,
+            judge_engine=self._judge_engine(),
+            assert_seconds=limits["assert_seconds"],
+            judge_seconds=limits["judge_seconds"],
+            retries=int(limits["retries"]),
+        )
+
+
+class _Queue(Silent):
+    """An observer that hands lines to another thread."""
+
+    def __init__(self) -> None:
+        self.lines: queue.SimpleQueue[Line | BaseException | None] = queue.SimpleQueue()
+
+    def line(self, line: Line) -> None:
+        self.lines.put(line)
+
+
+def stream(evaluation: Evaluation, stop: StopToken) -> Iterator[Line]:
+    """Execute in a thread and yield each line once it is durable, the end line last.
+
+    Closing the generator stops the run, cooperatively, and waits for it to come to rest.
+    """
+    seen = _Queue()
+
+    def work() -> None:
+        try:
+            evaluation.execute(seen, stop)
+        except BaseException as error:
+            seen.lines.put(error)
+        finally:
+            seen.lines.put(None)
+
+    thread = threading.Thread(target=work, name="evaluation")
+    thread.start()
+    try:
+        while (item := seen.lines.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        if thread.is_alive():
+            stop.set()
+        thread.join()
+
+
+__all__ = ["Evaluation", "Regrading", "VerdictRecord", "stream"]

@@ -1,0 +1,444 @@
+"""The order of steps of one attempt: setup, agent, evidence, then (elsewhere, later) checks, verdict, cleanup.
+
+Two halves meet here, so that an attempt waiting for its judge holds no agent slot: `Attempts.run_agent` ends when the
+evidence is durable, `Attempts.grade` ends when the verdict is and the attempt's folder is gone. What can happen to an
+attempt is a value; only what makes the whole run pointless is raised, and whatever was paid for is stored first.
+"""
+
+import random
+import select
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.records import AttemptRecord, HookFailure, Line, Outcome, TaskHeader, VerdictRecord
+from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
+from caliper_pipeline.execution.backends.base import Backend, Invocation, Operator, Refusal
+from caliper_pipeline.execution.command import Command, Launcher, ProcessResult, StopToken
+from caliper_pipeline.execution.environment import step_environment
+from caliper_pipeline.execution.grading import Grader, GradingInput
+from caliper_pipeline.execution.snapshot import restore_workdir, snapshot_workdir
+from caliper_pipeline.execution.workdir import AttemptFolder, install_skill, make_attempt_folder
+
+HOOK_OUTPUT_CHARS = 4_000
+OUTPUT_CHARS = 32_768
+BACKOFF_SECONDS = 2.0
+
+
+class Sink(Protocol):
+    """Where evidence and lines go; every call returns only when what it was given is durable."""
+
+    def save_evidence(
+        self,
+        task: TaskHeader,
+        attempt: int,
+        *,
+        turns: tuple[Turn, ...],
+        final_answer: str,
+        usage: Usage | None,
+        stdout: bytes,
+        stderr: bytes,
+        facts: Mapping[str, Any],
+        workdir_tar: Path | None,
+    ) -> str:
+        """The folder of the evidence, relative to the run's."""
+        ...
+
+    def save_judgement(self, evidence: str, generation: int, asked: str, answered: tuple[str, ...]) -> None: ...
+
+    def append(self, line: Line) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSettings:
+    """What all attempts of a run share."""
+
+    engine: Engine
+    backend: Backend
+    operator: Operator
+    timeout_seconds: float
+    setup_seconds: float
+    cleanup_seconds: float
+    stream_bytes: int
+    snapshot_bytes: int
+    retries: int
+    skills: Mapping[str, Path]
+    """Installed skills: name → the folder to install from."""
+    isolated: bool
+    extra_path: tuple[str, ...]
+    ablated: tuple[str, ...]
+    spec_path: Path
+    backoff_seconds: float = BACKOFF_SECONDS
+
+
+class FatalRefusal(Exception):
+    """The CLI refused in a way that every further attempt would meet."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+class Stopped(Exception):
+    """The run was stopped while this attempt was in flight: it leaves no record."""
+
+
+@dataclass(slots=True)
+class LiveAttempt:
+    """An attempt whose evidence is durable and whose folder still stands."""
+
+    task: TaskHeader
+    record: AttemptRecord
+    turns: tuple[Turn, ...]
+    builtin_skills: tuple[str, ...] | None
+    folder: AttemptFolder
+    generation: int = 1
+    run_cleanup: bool = True
+
+
+@dataclass(slots=True)
+class _AgentCalls:
+    """What all invocations of one attempt gave together."""
+
+    replies: list[AgentReply] = field(default_factory=list)
+    results: list[ProcessResult] = field(default_factory=list)
+    refusal: Refusal | None = None
+
+
+class Attempts:
+    """Runs and grades attempts; called from many threads at once."""
+
+    def __init__(self, settings: AttemptSettings, grader: Grader, launcher: Launcher, sink: Sink, stop: StopToken):
+        self._settings = settings
+        self._grader = grader
+        self._launcher = launcher
+        self._sink = sink
+        self._stop = stop
+        self._never = StopToken()
+
+    def run_agent(self, task: TaskHeader, attempt: int) -> LiveAttempt:
+        """One attempt up to its durable evidence. Raises `Stopped` or `FatalRefusal`; both leave nothing behind."""
+        folder = make_attempt_folder()
+        try:
+            return self._run_agent(task, attempt, folder)
+        except BaseException:
+            self._leave(task, attempt, folder, run_cleanup=True)
+            raise
+
+    def _run_agent(self, task: TaskHeader, attempt: int, folder: AttemptFolder) -> LiveAttempt:
+        started = datetime.now(UTC)
+        setup_seconds: float | None = None
+        if task.setup is not None:
+            hook = self._hook(task, attempt, "setup", task.setup, folder, self._settings.setup_seconds, self._stop)
+            if hook.cancelled or self._stop.is_set:
+                raise Stopped
+            setup_seconds = hook.wall_seconds
+            if not hook.ok:
+                record = AttemptRecord(
+                    task_id=task.task_id,
+                    task_name=task.name,
+                    attempt=attempt,
+                    started_at=started,
+                    ended_at=datetime.now(UTC),
+                    agent_seconds=0.0,
+                    setup_seconds=setup_seconds,
+                    setup_error=_setup_error(hook, self._settings.setup_seconds),
+                    spoke=False,
+                )
+                return self._keep(task, record, _AgentCalls(), folder)
+        calls = self._call_agent(task, attempt, folder)
+        if self._stop.is_set and calls.results and calls.results[-1].cancelled:
+            raise Stopped
+        record = self._record(task, attempt, calls, started, setup_seconds)
+        return self._keep(task, record, calls, folder)
+
+    def _call_agent(self, task: TaskHeader, attempt: int, folder: AttemptFolder) -> _AgentCalls:
+        settings = self._settings
+        calls = _AgentCalls()
+        for retry in range(settings.retries + 1):
+            invocation = Invocation(
+                engine=settings.engine,
+                prompt=task.prompt,
+                home=folder.home,
+                workdir=folder.workdir,
+                operator=settings.operator,
+                timeout_seconds=settings.timeout_seconds,
+                isolated=settings.isolated,
+                extra_path=settings.extra_path,
+                skills=tuple(settings.skills),
+                task_name=task.name,
+                attempt=attempt,
+                retry=retry,
+                ablated=settings.ablated,
+                spec_path=settings.spec_path,
+                group=folder.group,
+            )
+            if retry == 0:
+                settings.backend.prepare(invocation)
+                root = settings.backend.skills_root(folder.home)
+                for name, source in settings.skills.items():
+                    install_skill(source, root, name)
+            command = replace(settings.backend.command(invocation), keep_bytes=settings.stream_bytes)
+            result = self._launcher.run(command, self._stop)
+            reply = settings.backend.read(result)
+            calls.results.append(result)
+            calls.replies.append(reply)
+            if result.cancelled:
+                return calls
+            # A run that passed its limit was cut by us: whatever its output says of limits is no refusal.
+            calls.refusal = None if result.timed_out else settings.backend.refusal(result, reply)
+            if calls.refusal is None or calls.refusal.fatal or retry == settings.retries:
+                break
+            if not wait(self._stop, settings.backoff_seconds * 2**retry * (1 + random.random() / 4)):
+                raise Stopped
+        return calls
+
+    def _record(
+        self, task: TaskHeader, attempt: int, calls: _AgentCalls, started: datetime, setup_seconds: float | None
+    ) -> AttemptRecord:
+        last, reply = calls.results[-1], calls.replies[-1]
+        usage: Usage | None = None
+        for item in calls.replies:
+            if item.usage is not None:
+                usage = item.usage if usage is None else usage.plus(item.usage)
+        warnings = []
+        if reply.model is not None and self._settings.engine.model is not None:
+            warnings += _model_warning(self._settings.engine.model, reply.model)
+        return AttemptRecord(
+            task_id=task.task_id,
+            task_name=task.name,
+            attempt=attempt,
+            started_at=started,
+            ended_at=datetime.now(UTC),
+            agent_seconds=round(sum(result.wall_seconds for result in calls.results), 6),
+            setup_seconds=setup_seconds,
+            exit_code=last.exit_code,
+            timed_out=last.timed_out,
+            error=_error(last, reply, calls.refusal),
+            spoke=any(item.spoke for item in calls.replies),
+            output=reply.final_answer[:OUTPUT_CHARS],
+            usage=usage,
+            model=next((item.model for item in reversed(calls.replies) if item.model is not None), None),
+            retries=len(calls.results) - 1,
+            turns=sum(len(item.turns) for item in calls.replies),
+            warnings=tuple(warnings),
+        )
+
+    def _keep(self, task: TaskHeader, record: AttemptRecord, calls: _AgentCalls, folder: AttemptFolder) -> LiveAttempt:
+        """Evidence first, then the line that says it is there."""
+        turns = tuple(turn for reply in calls.replies for turn in reply.turns)
+        tar = folder.private / "workdir.tar"
+        kept = snapshot_workdir(folder.workdir, tar, self._settings.snapshot_bytes)
+        evidence = self._sink.save_evidence(
+            task,
+            record.attempt,
+            turns=turns,
+            final_answer=calls.replies[-1].final_answer if calls.replies else "",
+            usage=record.usage,
+            stdout=_joined(result.stdout for result in calls.results),
+            stderr=_joined(result.stderr for result in calls.results),
+            facts={
+                "exit_codes": [result.exit_code for result in calls.results],
+                "invocation_seconds": [result.wall_seconds for result in calls.results],
+                "stream_cut": any(result.cut for result in calls.results),
+                "unreadable_lines": sum(reply.unreadable_lines for reply in calls.replies),
+                "session_ids": [reply.session_id for reply in calls.replies],
+                "cli_error": calls.replies[-1].cli_error if calls.replies else None,
+                "refusal": calls.refusal.kind if calls.refusal else None,
+            },
+            workdir_tar=tar if kept.files else None,
+        )
+        if calls.refusal is not None and calls.refusal.fatal:
+            # The evidence stays, but no line: a resumed run makes this attempt again once the cause is mended.
+            raise FatalRefusal(calls.refusal)
+        record = replace(record, evidence=evidence, snapshot_files=kept.files, snapshot_left_out=kept.left_out)
+        self._sink.append(record)
+        builtin = calls.replies[-1].builtin_skills if calls.replies else None
+        return LiveAttempt(task, record, turns, builtin, folder)
+
+    def reopen(
+        self,
+        task: TaskHeader,
+        record: AttemptRecord,
+        turns: tuple[Turn, ...],
+        builtin_skills: tuple[str, ...] | None,
+        workdir_tar: Path | None,
+        generation: int,
+    ) -> LiveAttempt:
+        """A stored attempt in a new folder, with its workdir as the agent left it, to be graded (again)."""
+        folder = make_attempt_folder()
+        try:
+            if workdir_tar is not None:
+                restore_workdir(workdir_tar, folder.workdir)
+        except BaseException:
+            folder.remove()
+            raise
+        return LiveAttempt(task, record, turns, builtin_skills, folder, generation, run_cleanup=False)
+
+    def grade(self, live: LiveAttempt) -> VerdictRecord | None:
+        """The verdict, stored; the cleanup done; the folder gone. `None`: stopped before there was one.
+
+        Raises `FatalRefusal` when the judge refuses for good; the attempt then stays ungraded and is not lost.
+        """
+        try:
+            graded = self._grader.grade(
+                GradingInput(
+                    task=live.task,
+                    record=live.record,
+                    turns=live.turns,
+                    builtin_skills=live.builtin_skills,
+                    folder=live.folder,
+                    generation=live.generation,
+                ),
+                self._launcher,
+                self._stop,
+            )
+            if graded.asked is not None:
+                self._sink.save_judgement(live.record.evidence, live.generation, graded.asked, graded.answered)
+            if graded.refusal is not None:
+                raise FatalRefusal(graded.refusal)
+            if graded.verdict is None:
+                return None
+            if live.record.setup_error is not None:
+                self._sink.append(_setup_failure(live.task, live.record))
+            self._sink.append(graded.verdict)
+            return graded.verdict
+        finally:
+            self._leave(live.task, live.record.attempt, live.folder, run_cleanup=live.run_cleanup)
+
+    def _leave(self, task: TaskHeader, attempt: int, folder: AttemptFolder, *, run_cleanup: bool) -> None:
+        """The cleanup hook (a stopped run does not spare it), then every process and file of the attempt."""
+        try:
+            if run_cleanup and task.cleanup is not None:
+                limit = self._settings.cleanup_seconds
+                hook = self._hook(task, attempt, "cleanup", task.cleanup, folder, limit, self._never)
+                if not hook.ok:
+                    self._sink.append(_hook_failure(task, attempt, "cleanup", hook))
+        finally:
+            self._launcher.end_group(folder.group)
+            folder.remove()
+
+    def _hook(
+        self,
+        task: TaskHeader,
+        attempt: int,
+        phase: str,
+        script: str,
+        folder: AttemptFolder,
+        limit: float,
+        stop: StopToken,
+    ) -> ProcessResult:
+        environment = step_environment(self._settings.operator, folder.workdir, self._settings.spec_path.parent)
+        command = Command(
+            argv=("/bin/sh", "-c", script),
+            env=environment,
+            cwd=folder.workdir,
+            timeout_seconds=limit,
+            merge_output=True,
+            keep_bytes=16_000,
+            keep_tail=True,
+            linger=True,
+            group=folder.group,
+        )
+        return self._launcher.run(command, stop)
+
+    def close(self) -> None:
+        self._never.close()
+
+
+def internal_error(task: TaskHeader, attempt: int, started: datetime, error: Exception) -> AttemptRecord:
+    """The record of an attempt in which this program itself failed: one attempt is lost, never the run."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return AttemptRecord(
+        task_id=task.task_id,
+        task_name=task.name,
+        attempt=attempt,
+        started_at=started,
+        ended_at=datetime.now(UTC),
+        agent_seconds=0.0,
+        spoke=False,
+        error=f"internal error: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})",
+    )
+
+
+def internal_verdict(record: AttemptRecord) -> VerdictRecord:
+    return VerdictRecord(
+        task_id=record.task_id,
+        task_name=record.task_name,
+        attempt=record.attempt,
+        outcome=Outcome.INFRA_ERROR,
+        graded_at=datetime.now(UTC),
+        assert_evidence=record.error,
+    )
+
+
+def wait(stop: StopToken, seconds: float) -> bool:
+    """Wait that long. False: stopped meanwhile."""
+    poll = select.poll()
+    poll.register(stop.fileno(), select.POLLIN)
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if poll.poll(left * 1000):
+            return False
+    return not stop.is_set
+
+
+def _setup_error(hook: ProcessResult, limit: float) -> str:
+    if hook.timed_out:
+        return f"setup timed out after {limit:g}s"
+    if hook.exit_code is None:
+        return f"setup could not start: {hook.start_error}"
+    return f"setup exited {hook.exit_code}" + _tail_note(hook)
+
+
+def _tail_note(hook: ProcessResult) -> str:
+    text = hook.stdout.decode("utf-8", "replace").strip()
+    return f": {text[-HOOK_OUTPUT_CHARS:]}" if text else ""
+
+
+def _setup_failure(task: TaskHeader, record: AttemptRecord) -> HookFailure:
+    text = record.setup_error or ""
+    head, _, output = text.partition(": ")
+    words = head.split()
+    code = int(words[-1]) if words[:2] == ["setup", "exited"] and words[-1].lstrip("-").isdigit() else None
+    return HookFailure(task.task_id, task.name, record.attempt, "setup", code, output)
+
+
+def _hook_failure(task: TaskHeader, attempt: int, phase: str, hook: ProcessResult) -> HookFailure:
+    output = hook.stdout.decode("utf-8", "replace")[-HOOK_OUTPUT_CHARS:]
+    code = None if hook.timed_out else hook.exit_code
+    return HookFailure(task.task_id, task.name, attempt, phase, code, hook.start_error or output)
+
+
+def _error(result: ProcessResult, reply: AgentReply, refusal: Refusal | None) -> str | None:
+    """Why there is nothing to grade; `None` when there is."""
+    if result.timed_out:
+        return None
+    if result.exit_code is None:
+        return result.start_error or "the agent could not be started"
+    said = refusal.text if refusal is not None else reply.cli_error
+    if result.exit_code != 0:
+        if not said:
+            said = result.stderr.decode("utf-8", "replace").strip()[-500:]
+        return f"agent exited {result.exit_code}: {said}" if said else f"agent exited {result.exit_code}"
+    if said and not reply.finished:
+        return said
+    return None
+
+
+def _model_warning(asked: str, answered: str) -> list[str]:
+    """A warning when the model that answered is another than the one asked for; an alias is not another."""
+    plain = answered.partition("[")[0]
+    if asked.partition("[")[0] == plain or asked.lower() in plain.lower():
+        return []
+    return [f"asked for {asked}, answered by {answered}"]
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    kept = [part for part in parts if part]
+    return b"".join(part if part.endswith(b"\n") or part is kept[-1] else part + b"\n" for part in kept)
