@@ -69,6 +69,8 @@ class AgentReply:
     """What the CLI itself (never the agent) reported as an error."""
     error_status: int | None = None
     """HTTP status behind `cli_error`."""
+    error_code: str | None = None
+    """The CLI's own word for the kind of `cli_error`, where it has one: `rate_limit`, `billing_error`."""
     finished: bool = False
     """The stream held its closing event, and that event was no error."""
     unreadable_lines: int = 0

@@ -76,6 +76,8 @@ class JudgeInvocation:
     workdir: Path
     operator: Operator
     timeout_seconds: float
+    system: str = ""
+    """A role for the judge, where the CLI can set one; the prompt says all that is needed without it."""
     group: str = ""
 
 
@@ -86,6 +88,8 @@ class JudgeAnswer:
     usage: Usage | None = None
     cli_error: str | None = None
     error_status: int | None = None
+    too_long: bool = False
+    """The prompt was refused for its length: a shorter one may be answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,360 @@
+"""The Claude Code backend: what it finds, seeds, starts, refuses and explains."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.errors import (
+    CannotRun,
+    CliTooOld,
+    LoginRequired,
+    MissingCli,
+    SpendingCap,
+    UnavailableModel,
+)
+from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal
+from caliper_pipeline.execution.backends.claude_code import ClaudeCode
+from caliper_pipeline.execution.command import ProcessResult
+
+from .stand_in import StandIn, operator
+
+ENGINE = Engine("claude-code")
+
+
+def invocation(home: Path, by: Operator, **facts: Any) -> Invocation:
+    given: dict[str, Any] = {"engine": ENGINE, "prompt": "Go.", "workdir": home, "timeout_seconds": 5.0, **facts}
+    return Invocation(home=home, operator=by, **given)
+
+
+def judge_invocation(home: Path, by: Operator, **facts: Any) -> JudgeInvocation:
+    given: dict[str, Any] = {"engine": ENGINE, "prompt": "Judge.", "workdir": home, "timeout_seconds": 5.0, **facts}
+    return JudgeInvocation(home=home, operator=by, **given)
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """The operator's home."""
+    folder = tmp_path / "operator"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The attempt's home."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    return folder
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def skill(root: Path, name: str, text: str = "theirs") -> None:
+    write(root / name / "SKILL.md", text)
+
+
+def tree(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+class TestCheck:
+    def test_the_version_is_the_first_line_that_the_command_prints(self, tmp_path: Path, theirs: Path) -> None:
+        StandIn.at(tmp_path / "bin")
+        info = ClaudeCode().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
+        assert (info.binary, info.version) == (str(tmp_path / "bin" / "claude"), "2.1.300 (Claude Code)")
+
+    def test_an_update_of_the_command_is_seen(self, tmp_path: Path, theirs: Path) -> None:
+        stand_in = StandIn.at(tmp_path / "bin")
+        by = operator(theirs, first_on_path=tmp_path / "bin")
+        ClaudeCode().check(by, (), ENGINE, None)
+        (stand_in.folder / "version").write_text("3.0.0\n", encoding="utf-8")
+        os.utime(stand_in.folder / "claude", ns=(1, 1))
+        assert ClaudeCode().check(by, (), ENGINE, None).version == "3.0.0"
+
+    def test_the_specs_own_path_comes_first(self, tmp_path: Path, theirs: Path) -> None:
+        StandIn.at(tmp_path / "bin")
+        StandIn.at(tmp_path / "extra")
+        by = operator(theirs, first_on_path=tmp_path / "bin")
+        info = ClaudeCode().check(by, (str(tmp_path / "extra"),), ENGINE, None)
+        assert info.binary == str(tmp_path / "extra" / "claude")
+
+    def test_a_missing_command_is_told_before_anything_is_paid(self, tmp_path: Path, theirs: Path) -> None:
+        by = Operator(environment={"PATH": str(tmp_path)}, allowed={}, agent_allowed={}, home=theirs)
+        with pytest.raises(MissingCli, match="claude command not found") as caught:
+            ClaudeCode().check(by, ("/first",), ENGINE, None)
+        assert f"/first{os.pathsep}{tmp_path}" in caught.value.message
+
+    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n", "#!/bin/sh\n"])
+    def test_a_command_whose_version_cannot_be_told_may_still_run(
+        self, tmp_path: Path, theirs: Path, script: str
+    ) -> None:
+        binary = write(tmp_path / "bin" / "claude", script)
+        binary.chmod(0o755)
+        info = ClaudeCode().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
+        assert (info.binary, info.version) == (str(binary), None)
+
+    def test_a_configuration_folder_that_is_none_is_refused(self, theirs: Path) -> None:
+        by = operator(theirs, CLAUDE_CONFIG_DIR=str(theirs / "missing"))
+        with pytest.raises(CannotRun, match="CLAUDE_CONFIG_DIR is "):
+            ClaudeCode().check(by, (), ENGINE, None)
+
+
+class TestLogin:
+    def test_a_new_home_without_a_login_stays_empty(self, theirs: Path, home: Path) -> None:
+        ClaudeCode().prepare(invocation(home, operator(theirs)))
+        assert tree(home) == set()
+
+    def test_only_the_account_crosses(self, theirs: Path, home: Path) -> None:
+        account = {"oauthAccount": {"emailAddress": "a@b.c"}, "userID": "u", "hasCompletedOnboarding": True}
+        private = {"projects": {"/secret": {"history": ["x"]}}, "mcpServers": {"s": {}}, "tipsHistory": {"t": 1}}
+        write(theirs / ".claude.json", {**account, **private})
+        write(theirs / ".claude" / "settings.json", {"model": "pinned"})
+        write(theirs / ".claude" / "CLAUDE.md", "rules")
+        write(theirs / ".claude" / "history.jsonl", "x")
+        skill(theirs / ".claude" / "skills", "own")
+        secret = write(theirs / ".claude" / ".credentials.json", {"claudeAiOauth": {"accessToken": "t"}})
+        secret.chmod(0o644)
+        ClaudeCode().prepare(invocation(home, operator(theirs)))
+        assert tree(home) == {".claude.json", ".claude/.credentials.json"}
+        assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == account
+        copy = home / ".claude" / ".credentials.json"
+        assert copy.read_bytes() == secret.read_bytes()
+        assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((home / ".claude.json").stat().st_mode) == 0o600
+
+    def test_a_named_configuration_folder_is_read_instead_and_not_passed_on(
+        self, theirs: Path, home: Path, tmp_path: Path
+    ) -> None:
+        write(theirs / ".claude.json", {"userID": "usual"})
+        write(tmp_path / "named" / ".claude.json", {"userID": "named"})
+        write(tmp_path / "named" / ".credentials.json", {"a": 1})
+        by = operator(theirs, agent={"CLAUDE_CONFIG_DIR": str(tmp_path / "named")})
+        ClaudeCode().prepare(invocation(home, by))
+        assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == {"userID": "named"}
+        assert "CLAUDE_CONFIG_DIR" not in ClaudeCode().command(invocation(home, by)).env
+
+    @pytest.mark.parametrize("broken", ["{", "[]", "\xff"])
+    def test_an_unreadable_account_file_is_left_alone(self, theirs: Path, home: Path, broken: str) -> None:
+        (theirs / ".claude.json").write_bytes(broken.encode("latin-1"))
+        ClaudeCode().prepare(invocation(home, operator(theirs)))
+        assert tree(home) == set()
+
+    def test_a_key_crosses_only_without_a_login_file(self, theirs: Path, home: Path) -> None:
+        by = operator(theirs, agent={"ANTHROPIC_API_KEY": "k"}, CLAUDE_CODE_OAUTH_TOKEN="t")
+        ClaudeCode().prepare(invocation(home, by))
+        env = ClaudeCode().command(invocation(home, by)).env
+        assert (env["ANTHROPIC_API_KEY"], env["CLAUDE_CODE_OAUTH_TOKEN"]) == ("k", "t")
+        write(theirs / ".claude" / ".credentials.json", {"a": 1})
+        ClaudeCode().prepare(invocation(home, by))
+        env = ClaudeCode().command(invocation(home, by)).env
+        assert "ANTHROPIC_API_KEY" not in env
+        assert env["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
+
+    def test_preparing_twice_is_the_same_as_once(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude" / ".credentials.json", {"a": 1})
+        skill(theirs / ".claude" / "skills", "own")
+        for _ in range(2):
+            ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
+        assert tree(home) == {".claude/.credentials.json", ".claude/skills/own/SKILL.md"}
+
+
+class TestCustomizations:
+    def test_rules_settings_servers_and_skills_load_when_not_isolated(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude.json", {"mcpServers": {"mail": {}}, "projects": {"/secret": {}}})
+        write(theirs / ".claude" / "CLAUDE.md", "rules")
+        write(theirs / ".claude" / "settings.json", {"model": "m", "enabledPlugins": {"a@b": True}})
+        skill(theirs / ".claude" / "skills", "own")
+        by = operator(theirs)
+        ClaudeCode().prepare(invocation(home, by, isolated=False))
+        assert tree(home) == {
+            ".claude.json",
+            ".claude/CLAUDE.md",
+            ".claude/settings.json",
+            ".claude/skills/own/SKILL.md",
+        }
+        assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == {"mcpServers": {"mail": {}}}
+        # Plugins would be fetched, since their files are not here.
+        assert json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8")) == {"model": "m"}
+        assert ClaudeCode().user_layer(by) == (
+            "mcp:mail",
+            "rules:CLAUDE.md",
+            "settings:settings.json",
+            "skill:own",
+        )
+
+    def test_a_declared_skill_keeps_its_name_also_when_ablated(self, theirs: Path, home: Path) -> None:
+        for name in ("installed", "Ablated", "own"):
+            skill(theirs / ".claude" / "skills", name)
+        by = operator(theirs)
+        given = invocation(home, by, isolated=False, skills=("installed",), ablated=("ablated", "mcp:own"))
+        ClaudeCode().prepare(given)
+        assert tree(home) == {".claude/skills/own/SKILL.md"}
+        assert ClaudeCode().user_layer(by, ("installed", "ablated")) == ("skill:own",)
+
+    def test_only_what_the_cli_would_load_is_a_skill(self, theirs: Path, home: Path) -> None:
+        root = theirs / ".claude" / "skills"
+        skill(root / "group", "nested")
+        write(root / "SKILL.md", "at the root")
+        write(root / "notes" / "README.md", "no skill")
+        ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
+        assert tree(home) == set()
+
+    def test_links_are_followed_and_loops_and_pipes_left_out(self, theirs: Path, home: Path, tmp_path: Path) -> None:
+        skill(tmp_path / "elsewhere", "linked")
+        root = theirs / ".claude" / "skills"
+        root.mkdir(parents=True)
+        (root / "linked").symlink_to(tmp_path / "elsewhere" / "linked")
+        (root / "linked" / "loop").symlink_to(root)
+        (root / "linked" / "up").symlink_to(tmp_path / "elsewhere" / "linked")
+        (root / "linked" / "dangling").symlink_to(tmp_path / "nowhere")
+        os.mkfifo(root / "linked" / "pipe")
+        write(root / "linked" / ".git" / "config", "x")
+        ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
+        found = tree(home)
+        assert ".claude/skills/linked/SKILL.md" in found
+        assert not any(word in path for path in found for word in ("up/", "dangling", "pipe", ".git"))
+
+    def test_nothing_is_loaded_where_nothing_is(self, theirs: Path) -> None:
+        assert ClaudeCode().user_layer(operator(theirs)) == ()
+
+
+class TestCommand:
+    def test_the_prompt_goes_to_standard_input_and_never_into_the_arguments(self, theirs: Path, home: Path) -> None:
+        command = ClaudeCode().command(invocation(home, operator(theirs), prompt="--version ä"))
+        assert command.argv == (
+            "claude",
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--dangerously-skip-permissions",
+            "--strict-mcp-config",
+        )
+        assert command.stdin == "--version ä".encode()
+
+    def test_a_model_is_named_and_user_servers_load_when_wanted(self, theirs: Path, home: Path) -> None:
+        given = invocation(home, operator(theirs), engine=Engine("claude-code", "family:size-7b"), isolated=False)
+        argv = ClaudeCode().command(given).argv
+        assert argv[-2:] == ("--model", "family:size-7b")
+        assert "--strict-mcp-config" not in argv
+
+    def test_the_environment_is_the_allowed_one_and_names_no_evaluation(self, theirs: Path, home: Path) -> None:
+        by = operator(theirs, agent={"ANTHROPIC_BASE_URL": "http://x"}, SECRET="s", CALIPER_RECORDER="off")
+        env = ClaudeCode().command(invocation(home, by, extra_path=("/extra",))).env
+        assert env["HOME"] == str(home)
+        assert env["PATH"].startswith(f"/extra{os.pathsep}")
+        assert env["ANTHROPIC_BASE_URL"] == "http://x"
+        assert env["TMPDIR"].startswith(str(home))
+        assert "SECRET" not in env
+        assert not any("caliper" in f"{name}={value}".lower() for name, value in env.items() if name != "HOME")
+
+    @pytest.mark.parametrize(("euid", "set_to"), [(0, "1"), (1000, None)])
+    def test_root_is_told_to_be_in_a_sandbox(
+        self, theirs: Path, home: Path, monkeypatch: pytest.MonkeyPatch, euid: int, set_to: str | None
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: euid)
+        assert ClaudeCode().command(invocation(home, operator(theirs))).env.get("IS_SANDBOX") == set_to
+
+    def test_a_judge_gets_a_role_and_no_tools(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude" / ".credentials.json", {"a": 1})
+        write(theirs / ".claude" / "settings.json", {"model": "pinned"})
+        given = judge_invocation(home, operator(theirs), system="You grade.", engine=Engine("claude-code", "m"))
+        ClaudeCode().prepare_judge(given)
+        command = ClaudeCode().judge_command(given)
+        assert tree(home) == {".claude/.credentials.json"}
+        assert command.argv[:6] == ("claude", "-p", "--output-format", "json", "--strict-mcp-config", "--tools")
+        assert command.argv[6] == ""
+        assert command.argv[-4:] == ("--system-prompt", "You grade.", "--model", "m")
+        assert "stream-json" not in command.argv
+        assert command.stdin == b"Judge."
+
+
+class TestRefusal:
+    def refusal(self, stdout: str = "", stderr: str = "", exit_code: int | None = 1, **facts: Any) -> Refusal | None:
+        result = ProcessResult(exit_code, stdout.encode(), stderr.encode(), **facts)
+        return ClaudeCode().refusal(result, ClaudeCode().read(result))
+
+    @pytest.mark.parametrize(
+        ("stderr", "kind"),
+        [
+            ("error: unknown option '--strict-mcp-config'", "option"),
+            ("Error: claude native binary not installed.", "configuration"),
+            ("Your organization has disabled Claude subscription access for Claude Code", "configuration"),
+            ("file:///x/cli.js:3\nTypeError: a is not a function\nNode.js v23.1.0", "configuration"),
+            ("Please set your Anthropic API key", "login"),
+            ("OAuth session expired, please run /login", "login"),
+            ("boom: cannot allocate", None),
+            ("", None),
+        ],
+    )
+    def test_standard_error_counts_when_the_command_failed(self, stderr: str, kind: str | None) -> None:
+        refusal = self.refusal(stderr=stderr)
+        assert (refusal.kind if refusal else None) == kind
+
+    def test_what_the_agent_says_is_never_a_refusal(self) -> None:
+        said = {"type": "assistant", "message": {"content": "429 rate limit: Not logged in, usage limit reached"}}
+        assert self.refusal(json.dumps(said), exit_code=1) is None
+        assert self.refusal(json.dumps(said), stderr="usage limit reached", exit_code=0) is None
+
+    def test_plain_output_counts_when_nothing_else_was_said(self) -> None:
+        refusal = self.refusal("Not logged in · Please run /login\n", exit_code=0)
+        assert refusal is not None
+        assert refusal.kind == "login"
+
+    def test_an_error_dressed_as_success_is_a_throttle(self) -> None:
+        event = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 429}
+        refusal = self.refusal(json.dumps({**event, "result": "You have hit your hourly limit."}), exit_code=0)
+        assert refusal is not None
+        assert (refusal.kind, refusal.fatal) == ("throttle", False)
+
+    @pytest.mark.parametrize("facts", [{"timed_out": True}, {"cancelled": True}])
+    def test_what_we_ended_ourselves_is_no_refusal(self, facts: dict[str, bool]) -> None:
+        assert self.refusal(stderr="429 rate limit", exit_code=-9, **facts) is None
+
+    def test_a_judge_is_refused_by_its_envelope_and_its_errors(self) -> None:
+        event = {"type": "result", "is_error": True, "api_error_status": 401, "result": "Invalid API key"}
+        backend = ClaudeCode()
+        for stdout, stderr, kind in [
+            (json.dumps(event), "", "login"),
+            ("", "error: unknown option '--tools'", "option"),
+            ('{"result": "429 rate limit", "type": "result"}', "429", "throttle"),
+        ]:
+            result = ProcessResult(1, stdout.encode(), stderr.encode())
+            refusal = backend.judge_refusal(result, backend.read_judge(result))
+            assert refusal is not None
+            assert refusal.kind == kind
+        fine = ProcessResult(0, b'{"result": "429 rate limit", "type": "result"}', b"429")
+        assert backend.judge_refusal(fine, backend.read_judge(fine)) is None
+
+
+class TestExplain:
+    @pytest.mark.parametrize(
+        ("kind", "error", "words"),
+        [
+            ("cap", SpendingCap, "cap: the text"),
+            ("login", LoginRequired, "Not logged in"),
+            ("model", UnavailableModel, "the default model is not available"),
+            ("option", CliTooOld, "rejects an option"),
+            ("configuration", CannotRun, "cannot run: the text"),
+        ],
+    )
+    def test_a_refusal_becomes_the_error_of_its_kind(self, kind: str, error: type[CannotRun], words: str) -> None:
+        for judge, who in ((False, "The claude-code agent"), (True, "The claude-code judge")):
+            explained = ClaudeCode().explain(Refusal(kind, "the text"), ENGINE, judge=judge)
+            assert type(explained) is error
+            assert who in str(explained)
+            assert words in str(explained)
+            assert "the text" in str(explained)
+
+    def test_the_advice_names_the_flag_of_who_failed(self) -> None:
+        refusal = Refusal("model", "x")
+        assert "--judge-model" in str(ClaudeCode().explain(refusal, ENGINE, judge=True))
+        assert "--judge-model" not in str(ClaudeCode().explain(refusal, ENGINE, judge=False))
