@@ -1,0 +1,199 @@
+"""Asks a model whether an attempt met its `expect:`, and returns nothing but a verdict.
+
+Every call gets an empty home (the login apart) and an empty folder of its own, and has no tools. A throttle is waited
+out; a malformed answer and a prompt that is too long for the judge's model get one more call each, the latter with
+the transcript cut further, and only after the model said so. Whatever it comes to, the calls made are accounted for.
+"""
+
+import random
+import select
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.transcript import Turn, Usage
+from caliper_pipeline.execution.backends.base import Backend, JudgeAnswer, JudgeInvocation, Operator, Refusal
+from caliper_pipeline.execution.command import Launcher, StopToken
+from caliper_pipeline.execution.judge.question import (
+    QUOTED_CHARS,
+    REASONABLE_CHARS,
+    REMINDER,
+    ROLE,
+    TOOL_RESULT_CHARS,
+    Judgement,
+    MalformedAnswer,
+    build_prompt,
+    parse_answer,
+    prompt_version,
+)
+from caliper_pipeline.execution.workdir import make_attempt_folder
+
+__all__ = ["JudgeResult", "Judgement", "MalformedAnswer", "ask_judge", "build_prompt", "parse_answer", "prompt_version"]
+
+BACKOFF_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeResult:
+    passed: bool | None = None
+    """`None`: no verdict; `refusal`, `error` or `cancelled` says why."""
+    reasoning: str = ""
+    seconds: float | None = None
+    """Inside the judge's calls, without waits. `None`: no call was made."""
+    model: str | None = None
+    usage: Usage | None = None
+    retries: int = 0
+    """Calls beyond the first."""
+    refusal: Refusal | None = None
+    """A refusal that every further call would meet."""
+    error: str | None = None
+    cancelled: bool = False
+    asked: str = ""
+    """The exact input of the last call, the role first."""
+    answered: tuple[str, ...] = ()
+    """What came back from each call that was answered, as it was."""
+
+
+def ask_judge(
+    launcher: Launcher,
+    stop: StopToken,
+    *,
+    backend: Backend,
+    engine: Engine,
+    operator: Operator,
+    expect: str,
+    prompt: str,
+    turns: Sequence[Turn],
+    prior_turns: Sequence[Turn] = (),
+    limit_seconds: float = 120.0,
+    retries: int = 2,
+    group: str = "",
+    tool_result_chars: int = TOOL_RESULT_CHARS,
+    backoff_seconds: float = BACKOFF_SECONDS,
+) -> JudgeResult:
+    """Ask until there is a verdict or a reason why there is none. A throttle is tried again `retries` times, a
+    malformed answer and a prompt that was too long once each.
+    """
+    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, group)
+    asked = build_prompt(
+        expect=expect, prompt=prompt, turns=turns, prior_turns=prior_turns, tool_result_chars=tool_result_chars
+    )
+    throttled, reminded, shortened = 0, False, False
+    while True:
+        answer = question.put(asked)
+        if question.over is not None:
+            return question.result(**question.over)
+        refusal = question.refusal
+        if answer.too_long and not shortened:
+            shortened = True
+            asked = build_prompt(
+                expect=expect,
+                prompt=prompt,
+                turns=turns,
+                prior_turns=prior_turns,
+                tool_result_chars=tool_result_chars,
+                transcript_chars=REASONABLE_CHARS,
+            )
+        elif refusal is not None and refusal.fatal:
+            return question.result(refusal=refusal)
+        elif refusal is not None:
+            if throttled == retries:
+                return question.result(error=f"The {backend.name} judge was rate limited: {refusal.text}")
+            throttled += 1
+            if not _wait(stop, backoff_seconds * 2 ** (throttled - 1) * (1 + random.random() / 4)):
+                return question.result(cancelled=True)
+        elif answer.cli_error is not None:
+            return question.result(error=f"The {backend.name} judge gave no answer: {answer.cli_error[:500]}")
+        else:
+            verdict = parse_answer(answer.text)
+            if isinstance(verdict, Judgement):
+                return question.result(passed=verdict.passed, reasoning=verdict.reasoning)
+            if reminded:
+                return question.result(error=f"The judge's answer could not be used: {verdict}")
+            reminded = True
+            asked += REMINDER.format(reason=verdict.reason)
+
+
+@dataclass(slots=True)
+class _Question:
+    """The calls that one question takes, and what they add up to."""
+
+    launcher: Launcher
+    stop: StopToken
+    backend: Backend
+    engine: Engine
+    operator: Operator
+    limit_seconds: float
+    group: str
+    calls: int = 0
+    seconds: float = 0.0
+    model: str | None = None
+    usage: Usage | None = None
+    asked: str = ""
+    answered: list[str] = field(default_factory=list)
+    refusal: Refusal | None = None
+    over: dict[str, Any] | None = None
+    """Set when the call itself ended the matter: what to return."""
+
+    def put(self, prompt: str) -> JudgeAnswer:
+        """One call, in a home and folder that are made for it and removed after it."""
+        self.asked = f"{ROLE}\n\n{prompt}"
+        with make_attempt_folder() as folder:
+            invocation = JudgeInvocation(
+                engine=self.engine,
+                prompt=prompt,
+                home=folder.home,
+                workdir=folder.workdir,
+                operator=self.operator,
+                timeout_seconds=self.limit_seconds,
+                system=ROLE,
+                group=self.group,
+            )
+            self.backend.prepare_judge(invocation)
+            ran = self.launcher.run(self.backend.judge_command(invocation), self.stop)
+        self.calls += 1
+        self.seconds += ran.wall_seconds
+        if ran.cancelled:
+            self.over = {"cancelled": True}
+            return JudgeAnswer()
+        if ran.exit_code is None and not ran.timed_out:
+            self.over = {"error": f"The {self.backend.name} judge could not be started: {ran.start_error}"}
+            return JudgeAnswer()
+        answer = self.backend.read_judge(ran)
+        self.model = answer.model or self.model
+        if answer.usage is not None:
+            self.usage = answer.usage if self.usage is None else self.usage.plus(answer.usage)
+        if answer.text:
+            self.answered.append(answer.text)
+        if ran.timed_out:
+            self.over = {"error": f"The {self.backend.name} judge gave no answer within {self.limit_seconds:g}s"}
+            return answer
+        self.refusal = self.backend.judge_refusal(ran, answer)
+        if self.refusal is None and ran.exit_code != 0 and not answer.too_long:
+            said = answer.cli_error or answer.text or ran.stderr.decode("utf-8", "replace").strip()
+            self.over = {"error": f"{self.backend.name} judge exited {ran.exit_code}: {said[:QUOTED_CHARS]}"}
+        return answer
+
+    def result(self, **facts: Any) -> JudgeResult:
+        return JudgeResult(
+            seconds=round(self.seconds, 6),
+            model=self.model,
+            usage=self.usage,
+            retries=self.calls - 1,
+            asked=self.asked,
+            answered=tuple(self.answered),
+            **facts,
+        )
+
+
+def _wait(stop: StopToken, seconds: float) -> bool:
+    """Wait that long. False: stopped meanwhile."""
+    poll = select.poll()
+    poll.register(stop.fileno(), select.POLLIN)
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if poll.poll(left * 1000):
+            return False
+    return not stop.is_set
