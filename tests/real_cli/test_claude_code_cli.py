@@ -1,0 +1,385 @@
+"""The real Claude Code CLI, driven through the backend against a model that plays scenarios.
+
+Time limits are many times what a call takes (0.5 s), since several run at once on few cores.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_server import ModelServer, Request
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
+from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal
+from caliper_pipeline.execution.backends.claude_code import ClaudeCode
+from caliper_pipeline.execution.command import ProcessResult, StopToken
+from caliper_pipeline.execution.judge.assertion import run_assert
+from caliper_pipeline.execution.judge.autorater import JudgeResult, ask_judge
+from caliper_pipeline.execution.process import ProcessLauncher
+from caliper_pipeline.execution.workdir import AttemptFolder, make_attempt_folder
+
+pytestmark = pytest.mark.real_cli
+
+LIMIT_SECONDS = 60.0
+SKILL = (
+    "---\nname: zebra-counter\ndescription: Counts zebras. Use when asked about zebras.\n---\n\nRun `grep -c zebra`.\n"
+)
+RATE_LIMIT = {"status": 429, "error_type": "rate_limit_error", "message": "Slow down.", "repeat": 50}
+VERDICT = '{"reasoning": "The transcript says so.", "passed": true}'
+
+
+@dataclass
+class Ran:
+    """One attempt as the backend saw it."""
+
+    result: ProcessResult
+    reply: AgentReply
+    refusal: Refusal | None
+    requests: list[Request]
+    folder: AttemptFolder
+
+
+@dataclass
+class Real:
+    """Plays a scenario to the real CLI."""
+
+    models: ModelServer
+    launcher: ProcessLauncher
+    claude_folder: Path
+    folder: AttemptFolder
+    stop: StopToken
+
+    def operator(self, url: str, **agent: str) -> Operator:
+        path = os.pathsep.join([str(self.claude_folder), os.environ["PATH"]])
+        base = {"PATH": path, "LANG": "C.UTF-8"}
+        given = {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "sk-test",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "NO_PROXY": "127.0.0.1",
+            **agent,
+        }
+        given = {name: value for name, value in given.items() if value}
+        self.theirs.mkdir(exist_ok=True)
+        return Operator(environment={**base, **given}, allowed=base, agent_allowed=given, home=self.theirs)
+
+    @property
+    def theirs(self) -> Path:
+        """The operator's home."""
+        return self.folder.private / "operator"
+
+    def customize(self) -> None:
+        skill = self.theirs / ".claude" / "skills" / "own-skill"
+        skill.mkdir(parents=True)
+        (skill / "SKILL.md").write_text("---\nname: x\ndescription: Does their thing.\n---\n\nDo.\n", encoding="utf-8")
+        (self.theirs / ".claude" / "CLAUDE.md").write_text("OPERATOR RULES", encoding="utf-8")
+        settings = '{"model": "operator-model", "enabledPlugins": {"a@b": true}}'
+        (self.theirs / ".claude" / "settings.json").write_text(settings, encoding="utf-8")
+        servers = '{"mcpServers": {"theirs": {"command": "false"}}, "userID": "u"}'
+        (self.theirs / ".claude.json").write_text(servers, encoding="utf-8")
+
+    def attempt(
+        self,
+        scenario: dict[str, Any],
+        *,
+        prompt: str = "Do the task.",
+        model: str | None = None,
+        seconds: float = LIMIT_SECONDS,
+        skill: bool = False,
+        isolated: bool = True,
+        **agent: str,
+    ) -> Ran:
+        url = self.models.add(scenario)
+        backend = ClaudeCode()
+        given = Invocation(
+            engine=Engine("claude-code", model),
+            prompt=prompt,
+            home=self.folder.home,
+            workdir=self.folder.workdir,
+            operator=self.operator(url, **agent),
+            timeout_seconds=seconds,
+            isolated=isolated,
+            group=self.folder.group,
+        )
+        backend.prepare(given)
+        if skill:
+            place = backend.skills_root(self.folder.home) / "zebra-counter"
+            place.mkdir(parents=True)
+            (place / "SKILL.md").write_text(SKILL, encoding="utf-8")
+        result = self.launcher.run(backend.command(given), self.stop)
+        reply = backend.read(result)
+        return Ran(result, reply, backend.refusal(result, reply), self.models.requests(url), self.folder)
+
+    def judge(self, scenario: dict[str, Any], **facts: Any) -> tuple[JudgeResult, list[Request]]:
+        url = self.models.add(scenario)
+        given: dict[str, Any] = {
+            "expect": "Names the time.",
+            "prompt": "When is high water?",
+            "turns": (Turn("assistant", "At 12:04."),),
+            "limit_seconds": LIMIT_SECONDS,
+            "backoff_seconds": 0.01,
+            **facts,
+        }
+        result = ask_judge(
+            self.launcher,
+            self.stop,
+            backend=ClaudeCode(),
+            engine=Engine("claude-code"),
+            operator=self.operator(url),
+            **given,
+        )
+        return result, self.models.requests(url)
+
+
+@pytest.fixture
+def real(models: ModelServer, launcher: ProcessLauncher, claude_folder: Path) -> Iterator[Real]:
+    stop = StopToken()
+    with make_attempt_folder() as folder:
+        yield Real(models, launcher, claude_folder, folder, stop)
+        launcher.end_group(folder.group)
+    stop.close()
+
+
+def test_the_version_is_the_pinned_one(real: Real) -> None:
+    info = ClaudeCode().check(real.operator(""), (), Engine("claude-code"), None)
+    pinned = (Path(__file__).parent / "package.json").read_text(encoding="utf-8")
+    assert info.version is not None
+    assert f'"{info.version.split()[0]}"' in pinned
+
+
+def test_a_plain_answer(real: Real) -> None:
+    ran = real.attempt({"turns": [{"text": ["High water ", "is at 12:04."]}]}, prompt="--version")
+    assert (ran.result.exit_code, ran.result.stderr) == (0, b"")
+    assert (ran.reply.final_answer, ran.reply.finished, ran.refusal) == ("High water is at 12:04.", True, None)
+    assert ran.reply.turns == (Turn("assistant", "High water is at 12:04."),)
+    assert ran.reply.usage == Usage(100, 20, 0, 0)
+    assert ran.reply.model == ran.requests[0].body["model"]
+    assert ran.reply.unreadable_lines == 0
+    # The prompt came by standard input and stayed a prompt; as root the sandbox variable let it run at all.
+    assert "--version" in ran.requests[0].user_text
+    assert ran.requests[0].headers["x-api-key"] == "sk-test"
+
+
+def test_a_tool_writes_a_file_that_an_assert_then_checks(real: Real) -> None:
+    write = {"name": "Bash", "input": {"command": "echo grüße > out.txt && echo done", "description": "write"}}
+    also = {"name": "Write", "input": {"file_path": "{workdir}/note.txt", "content": "hello\n"}}
+    ran = real.attempt({"turns": [{"text": "Writing.", "tools": [write]}, {"tools": [also]}, {"text": "Written."}]})
+    assert [turn.role for turn in ran.reply.turns] == [
+        "assistant",
+        "tool_use",
+        "tool_result",
+        "tool_use",
+        "tool_result",
+        "assistant",
+    ]
+    assert ran.reply.turns[1].tool_input == write["input"]
+    assert (ran.reply.turns[2].content, ran.reply.turns[2].is_error) == ("done", False)
+    assert ran.reply.usage == Usage(300, 60, 0, 0)
+    checked = run_assert(
+        real.launcher,
+        real.stop,
+        script="assert open('out.txt').read() == 'grüße\\n' and open('note.txt').read() == 'hello\\n'",
+        script_path=None,
+        folder=ran.folder,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert checked.passed is True, checked.evidence
+
+
+def test_an_installed_skill_is_listed_and_activated(real: Real) -> None:
+    call = {"name": "Skill", "input": {"skill": "zebra-counter"}}
+    ran = real.attempt({"turns": [{"tools": [call]}, {"text": "Three."}]}, skill=True)
+    assert ran.reply.builtin_skills is not None
+    assert "zebra-counter" in ran.reply.builtin_skills
+    assert "- zebra-counter: Counts zebras." in ran.requests[0].text
+    assert ran.reply.turns[0].tool_input == {"skill": "zebra-counter"}
+    assert ran.reply.turns[1].content == "Launching skill: zebra-counter"
+    assert "Run `grep -c zebra`." in ran.requests[1].text
+
+
+def test_nothing_of_the_operators_and_no_word_of_an_evaluation_reaches_the_model(real: Real) -> None:
+    real.customize()
+    tools = [{"name": "Bash", "input": {"command": "env; pwd", "description": "look"}}]
+    ran = real.attempt({"turns": [{"tools": tools}, {"text": "ok"}]})
+    seen = ran.requests[-1].text
+    assert "OPERATOR RULES" not in seen
+    assert "own-skill" not in seen
+    assert ran.reply.mcp_servers == ()
+    assert "operator-model" not in {request.body["model"] for request in ran.requests}
+    assert "HOME=" in ran.reply.turns[1].content
+    assert "caliper" not in seen.lower()
+
+
+def test_the_operators_customizations_load_when_wanted(real: Real) -> None:
+    real.customize()
+    ran = real.attempt({"turns": [{"text": "ok"}]}, skill=True, isolated=False)
+    seen = ran.requests[0].text
+    assert "OPERATOR RULES" in seen
+    assert "- own-skill: Does their thing." in seen
+    assert "- zebra-counter: Counts zebras." in seen
+    assert (ran.reply.model, ran.reply.mcp_servers) == ("operator-model", ("theirs",))
+
+
+def test_what_a_sub_agent_does_is_told_apart_and_counted(real: Real) -> None:
+    job = {"description": "sub job", "prompt": "Say sub-hello", "subagent_type": "general-purpose"}
+    call = {"name": "Bash", "input": {"command": "echo sub", "description": "run"}}
+    turns = [{"tools": [{"name": "Agent", "input": job}]}, {"tools": [call]}, {"text": "sub-hello"}, {"text": "Done."}]
+    reply = real.attempt({"turns": turns}).reply
+    started, called, came_back, ended, said = reply.turns
+    assert (called.tool_name, called.parent_call_id) == ("Bash", started.call_id)
+    assert (came_back.content, came_back.parent_call_id) == ("sub", started.call_id)
+    assert (ended.call_id, ended.parent_call_id) == (started.call_id, None)
+    assert (said.content, reply.final_answer) == ("Done.", "Done.")
+    assert reply.usage == Usage(400, 80, 0, 0)
+
+
+def test_a_run_that_a_background_task_woke_again_ends_with_its_last_answer(real: Real) -> None:
+    call = {"name": "Bash", "input": {"command": "sleep 0.3", "run_in_background": True, "description": "wait"}}
+    reply = real.attempt({"turns": [{"tools": [call]}, {"text": "first"}, {"text": "second"}]}).reply
+    assert (reply.final_answer, reply.usage) == ("second", Usage(300, 60, 0, 0))
+
+
+def test_a_refused_key_is_a_refusal_for_good(real: Real) -> None:
+    error = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
+    ran = real.attempt({"turns": [error]})
+    assert ran.result.exit_code == 1
+    assert ran.refusal is not None
+    assert (ran.refusal.kind, ran.reply.spoke) == ("login", False)
+
+
+def test_no_login_at_all_is_a_refusal_for_good(real: Real) -> None:
+    ran = real.attempt({"turns": []}, ANTHROPIC_API_KEY="")
+    assert ran.refusal is not None
+    assert (ran.refusal.kind, ran.requests) == ("login", [])
+    assert "Not logged in" in ran.refusal.text
+
+
+def test_an_unknown_model_is_a_refusal_for_good(real: Real) -> None:
+    error = {"status": 404, "error_type": "not_found_error", "message": "model: no-such-model", "repeat": 50}
+    ran = real.attempt({"turns": [error]}, model="no-such-model")
+    assert ran.refusal is not None
+    assert ran.refusal.kind == "model"
+    assert {request.body["model"] for request in ran.requests} == {"no-such-model"}
+
+
+def test_a_throttle_that_ends_in_time_is_none(real: Real) -> None:
+    once = {**RATE_LIMIT, "repeat": 1, "headers": {"retry-after": "0"}}
+    ran = real.attempt({"turns": [once, {"text": "recovered"}]}, CLAUDE_CODE_MAX_RETRIES="2")
+    assert (ran.reply.final_answer, ran.refusal, len(ran.requests)) == ("recovered", None, 2)
+
+
+@pytest.mark.parametrize(
+    ("turn", "words"),
+    [
+        (RATE_LIMIT, "Slow down."),
+        ({"status": 529, "error_type": "overloaded_error", "message": "Overloaded", "repeat": 50}, "529"),
+        ({"text": "partial", "stream_error": True, "repeat": 50}, "Overloaded"),
+    ],
+    ids=["429", "529", "overloaded midstream"],
+)
+def test_a_throttle_that_lasts_is_one(real: Real, turn: dict[str, Any], words: str) -> None:
+    ran = real.attempt({"turns": [turn]})
+    assert ran.result.exit_code == 1
+    assert ran.refusal is not None
+    assert (ran.refusal.kind, ran.reply.finished) == ("throttle", False)
+    assert words in ran.refusal.text
+
+
+def test_a_spent_account_is_a_cap(real: Real) -> None:
+    message = "Your credit balance is too low to access the Anthropic API."
+    ran = real.attempt({"turns": [{"status": 400, "error_type": "invalid_request_error", "message": message}]})
+    assert ran.refusal is not None
+    assert ran.refusal.kind == "cap"
+
+
+def test_an_attempt_that_hangs_is_ended_at_its_limit(real: Real) -> None:
+    begun = time.monotonic()
+    tool = {"name": "Bash", "input": {"command": "echo begun > out.txt", "description": "begin"}}
+    ran = real.attempt({"turns": [{"tools": [tool]}, {"hang": True}]}, seconds=8.0)
+    assert ran.result.timed_out
+    assert time.monotonic() - begun < 30
+    assert ran.refusal is None
+    assert [turn.role for turn in ran.reply.turns] == ["tool_use", "tool_result"]
+    assert (ran.folder.workdir / "out.txt").exists()
+
+
+def test_a_stream_that_is_cut_is_asked_again_without_streaming(real: Real) -> None:
+    ran = real.attempt({"turns": [{"text": "partial", "cut": True}, {"text": "whole answer"}]})
+    assert (ran.reply.final_answer, ran.refusal) == ("whole answer", None)
+    assert [request.body.get("stream", False) for request in ran.requests] == [True, False]
+    assert ran.reply.usage == Usage(100, 20, 0, 0)
+
+
+def test_a_stream_that_is_always_cut_is_an_error(real: Real) -> None:
+    cut = {"text": "partial", "cut": True, "repeat": 50}
+    ran = real.attempt({"turns": [cut]}, CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK="1")
+    assert (ran.result.exit_code, ran.refusal, ran.reply.finished) == (1, None, False)
+    assert ran.reply.cli_error is not None
+    assert "lost" in ran.reply.cli_error
+
+
+def test_a_judge_answers_without_tools_skills_or_a_coding_agents_prompt(real: Real) -> None:
+    result, requests = real.judge({"judge": [{"text": VERDICT}]})
+    assert (result.passed, result.reasoning) == (True, "The transcript says so.")
+    assert result.usage == Usage(100, 20, 0, 0)
+    assert result.model == requests[0].body["model"]
+    (request,) = requests
+    assert request.tools == []
+    assert "At 12:04." in request.user_text
+    assert "Skill tool" not in request.text
+    assert len("\n".join(block["text"] for block in request.body["system"])) < 1_000
+
+
+def test_a_judge_reads_a_transcript_of_a_megabyte(real: Real) -> None:
+    text = "The tide turns. " * 65_536
+    result, requests = real.judge({"judge": [{"text": VERDICT}]}, turns=(Turn("assistant", text),))
+    assert result.passed is True, result.error
+    assert text in requests[0].user_text
+
+
+def test_a_transcript_too_long_for_the_judges_model_is_shortened(real: Real) -> None:
+    too_long = {"status": 400, "error_type": "invalid_request_error"}
+    too_long["message"] = "prompt is too long: 300000 tokens > 200000 maximum"
+    scenario = {"judge": [{**too_long}, {"text": VERDICT}], "shared": True}
+    result, requests = real.judge(scenario, turns=(Turn("assistant", "The tide turns. " * 65_536),))
+    assert result.passed is True, result.error
+    assert [len(request.user_text) > 500_000 for request in requests] == [True, False]
+
+
+def test_a_judge_that_is_throttled_and_malformed_gets_there(real: Real) -> None:
+    turns = [{**RATE_LIMIT, "repeat": 1}, {"text": "It passed."}, {"text": f"```json\n{VERDICT}\n```"}]
+    result, requests = real.judge({"judge": turns, "shared": True})
+    assert (result.passed, result.retries, len(requests)) == (True, 2, 3)
+
+
+def test_a_judge_without_a_login_is_refused_for_good(real: Real) -> None:
+    error = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
+    result, _ = real.judge({"judge": [error]})
+    assert result.refusal is not None
+    assert result.refusal.kind == "login"
+
+
+def test_a_role_is_taken_by_the_real_command(real: Real) -> None:
+    url = real.models.add({"judge": [{"text": "ok"}]})
+    given = JudgeInvocation(
+        engine=Engine("claude-code", "haiku"),
+        prompt="Judge.",
+        home=real.folder.home,
+        workdir=real.folder.workdir,
+        operator=real.operator(url),
+        timeout_seconds=LIMIT_SECONDS,
+        system="You are the harbour master.",
+    )
+    backend = ClaudeCode()
+    backend.prepare_judge(given)
+    answer = backend.read_judge(real.launcher.run(backend.judge_command(given), real.stop))
+    assert answer.text == "ok"
+    assert answer.model is not None
+    assert answer.model.startswith("claude-haiku")
+    assert "You are the harbour master." in real.models.requests(url)[0].text
