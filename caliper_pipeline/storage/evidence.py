@@ -27,8 +27,7 @@ from caliper_pipeline.storage.files import (
     json_bytes,
     make_folders,
     storage_errors,
-    sync_folder,
-    write_synced,
+    sync_path,
     write_whole,
 )
 
@@ -76,13 +75,16 @@ def save_evidence(run: Path, task_name: str, attempt: int, evidence: Evidence) -
         make_folders(target.parent)
         aside.mkdir()
         try:
-            write_synced(aside / "evidence.json", _evidence_json(task_name, attempt, evidence))
-            write_synced(aside / "stream.jsonl", evidence.raw_stdout)
+            # All bytes are written before the first is forced down: one commit of the journal then carries them all.
+            (aside / "evidence.json").write_bytes(_evidence_json(task_name, attempt, evidence))
+            (aside / "stream.jsonl").write_bytes(evidence.raw_stdout)
             if evidence.raw_stderr:
-                write_synced(aside / "stderr.txt", evidence.raw_stderr)
+                (aside / "stderr.txt").write_bytes(evidence.raw_stderr)
             if evidence.workdir_tar is not None:
-                _move_synced(evidence.workdir_tar, aside / "workdir.tar")
-            sync_folder(aside)
+                _move(evidence.workdir_tar, aside / "workdir.tar")
+            for name in os.listdir(aside):  # noqa: PTH208  names are all that is needed
+                sync_path(aside / name)
+            sync_path(aside)
             _put_in_place(aside, target)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
@@ -174,21 +176,16 @@ def _put_in_place(aside: Path, target: Path) -> None:
         target.rename(older)
         aside.rename(target)
         shutil.rmtree(older, ignore_errors=True)
-    sync_folder(target.parent)
+    sync_path(target.parent)
 
 
-def _move_synced(source: Path, target: Path) -> None:
+def _move(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError:  # on another file system
         shutil.copyfile(source, target)
         with contextlib.suppress(OSError):
             source.unlink()
-    handle = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _if_there(path: Path) -> Path | None:

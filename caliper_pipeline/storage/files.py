@@ -28,9 +28,9 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
         raise StorageError(f"Cannot {doing} {path}: {error.strerror or error}") from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names in the folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Makes a file's bytes, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
@@ -44,7 +44,7 @@ def make_folders(folder: Path) -> None:
     make_folders(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
-        sync_folder(folder.parent)
+        sync_path(folder.parent)
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -68,7 +68,7 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def aside_name(path: Path) -> Path:

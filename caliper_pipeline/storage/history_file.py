@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from caliper_pipeline.domain.errors import HistoryUnusable
-from caliper_pipeline.storage.files import sync_folder
+from caliper_pipeline.storage.files import sync_path
 
 
 def kind_of(db: Path) -> str:
@@ -46,7 +46,7 @@ def put_in_place(aside: Path, db: Path) -> None:
     # A log of the old file beside the new one would make the new one unreadable; what it held is in the copy.
     wal_of(db).unlink(missing_ok=True)
     aside.replace(db)
-    sync_folder(db.parent)
+    sync_path(db.parent)
 
 
 def sweep(db: Path) -> None:

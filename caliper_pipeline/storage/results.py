@@ -19,7 +19,7 @@ from caliper_pipeline.domain.errors import BadInput, StorageError
 from caliper_pipeline.domain.plain import utc_time
 from caliper_pipeline.domain.records import EndRecord
 from caliper_pipeline.domain.results import Results, parse_results
-from caliper_pipeline.storage.files import aside_name, finish, make_folders, storage_errors, sync_folder
+from caliper_pipeline.storage.files import aside_name, finish, make_folders, storage_errors, sync_path
 from caliper_pipeline.storage.root import STORE_FOLDER
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def write_results(root: Path, run: "RunFolder", results: Results) -> Path:
             path = _place(aside, folder, results.run.timestamp.astimezone(UTC).strftime(_TIME_FORMAT))
         finally:
             aside.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync_path(folder)
         _remove_older(root, run, keep=path)
     return path
 

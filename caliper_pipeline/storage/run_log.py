@@ -20,7 +20,7 @@ from typing import Any
 from caliper_pipeline.domain.errors import StorageError
 from caliper_pipeline.domain.plain import from_plain, to_plain
 from caliper_pipeline.domain.records import LINE_TYPES, EndRecord, Line
-from caliper_pipeline.storage.files import json_bytes, storage_errors, sync_folder
+from caliper_pipeline.storage.files import json_bytes, storage_errors, sync_path
 
 _DEAD_AFTER_SECONDS = 1.0
 """So long without a line before asking whether anybody still writes."""
@@ -100,7 +100,7 @@ class RunLog:
             fresh = not self.path.exists()
             self._handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if fresh:
-                sync_folder(self.path.parent)
+                sync_path(self.path.parent)
         return self._handle
 
     def _write(self, handle: int, data: bytes) -> None:

@@ -36,7 +36,7 @@ from caliper_pipeline.domain.skills import Skill
 from caliper_pipeline.storage import evidence as evidence_files
 from caliper_pipeline.storage import run_lock, skill_copies
 from caliper_pipeline.storage.evidence import Evidence, StoredEvidence
-from caliper_pipeline.storage.files import json_bytes, make_folders, storage_errors, sync_folder, write_synced
+from caliper_pipeline.storage.files import json_bytes, make_folders, storage_errors, sync_path, write_synced
 from caliper_pipeline.storage.root import STORE_FOLDER
 from caliper_pipeline.storage.run_log import Follower, RunLog
 
@@ -116,12 +116,12 @@ class RunStore:
             try:
                 write_synced(aside / "run.json", json_bytes(to_plain(header), indent=1) + b"\n")
                 write_synced(aside / "lock", b"")
-                sync_folder(aside)
+                sync_path(aside)
                 aside.rename(run.path)
             except BaseException:
                 shutil.rmtree(aside, ignore_errors=True)
                 raise
-            sync_folder(self.path)
+            sync_path(self.path)
         return run
 
     def open(self, run_id: str) -> "RunFolder":

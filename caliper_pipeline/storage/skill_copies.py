@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from caliper_pipeline.domain.errors import CannotRun, StorageError
 from caliper_pipeline.domain.skills import Skill
-from caliper_pipeline.storage.files import storage_errors, sync_all, sync_folder
+from caliper_pipeline.storage.files import storage_errors, sync_all, sync_path
 
 SKILLS_FOLDER = "skills"
 
@@ -35,8 +35,8 @@ def stage_skills(run: Path, skills: Sequence[Skill]) -> None:
             except BaseException:
                 shutil.rmtree(aside, ignore_errors=True)
                 raise
-        sync_folder(top)
-        sync_folder(run)
+        sync_path(top)
+        sync_path(run)
 
 
 def skill_folder(run: Path, name: str) -> Path:
@@ -84,7 +84,7 @@ def _copy(skill: Skill, target: Path) -> None:
         for handle in handles:
             os.close(handle)
     for folder, _, _ in os.walk(target, topdown=False):
-        sync_folder(Path(folder))
+        sync_path(Path(folder))
 
 
 def _sync_and_close(handles: list[int]) -> None:
