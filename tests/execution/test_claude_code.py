@@ -256,6 +256,13 @@ class TestCommand:
         assert "SECRET" not in env
         assert not any("caliper" in f"{name}={value}".lower() for name, value in env.items() if name != "HOME")
 
+    @pytest.mark.parametrize(("seconds", "tries"), [(1, "0"), (20, "3"), (120, "5"), (3_600, "10")])
+    def test_the_clis_own_tries_fit_into_its_time(self, theirs: Path, home: Path, seconds: float, tries: str) -> None:
+        given = invocation(home, operator(theirs), timeout_seconds=seconds)
+        assert ClaudeCode().command(given).env["CLAUDE_CODE_MAX_RETRIES"] == tries
+        chosen = invocation(home, operator(theirs, agent={"CLAUDE_CODE_MAX_RETRIES": "7"}))
+        assert ClaudeCode().command(chosen).env["CLAUDE_CODE_MAX_RETRIES"] == "7"
+
     @pytest.mark.parametrize(("euid", "set_to"), [(0, "1"), (1000, None)])
     def test_root_is_told_to_be_in_a_sandbox(
         self, theirs: Path, home: Path, monkeypatch: pytest.MonkeyPatch, euid: int, set_to: str | None

@@ -253,6 +253,14 @@ def test_a_refused_key_is_a_refusal_for_good(real: Real) -> None:
     assert (ran.refusal.kind, ran.reply.spoke) == ("login", False)
 
 
+def test_a_refused_key_is_told_before_the_time_is_over(real: Real) -> None:
+    error = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
+    ran = real.attempt({"turns": [error]}, seconds=20.0, CLAUDE_CODE_MAX_RETRIES="")
+    assert not ran.result.timed_out
+    assert ran.refusal is not None
+    assert (ran.refusal.kind, len(ran.requests)) == ("login", 4)
+
+
 def test_no_login_at_all_is_a_refusal_for_good(real: Real) -> None:
     ran = real.attempt({"turns": []}, ANTHROPIC_API_KEY="")
     assert ran.refusal is not None

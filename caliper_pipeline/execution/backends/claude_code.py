@@ -8,8 +8,9 @@ What was measured on 2.1.197 and decides the flags:
 - `--strict-mcp-config` alone keeps out account connectors and every configured server.
 - `--tools ""` leaves a judge without any tool; without `--setting-sources ""` and `--disable-slash-commands` it would
   still be told of settings and skills. Its role replaces the system prompt of a coding agent, 1,500 tokens a call.
-- The exit code 0 proves nothing (an interrupt also exits 0), and the CLI tries a refused call again by itself for
-  minutes, so what arrives here as a throttle has already lasted.
+- By itself the CLI tries a refused call ten times more, a rejected key included: 177 s, longer than most time limits,
+  so that a bad login would show as a timeout. It gets as many tries as fit into a quarter of its limit.
+- The exit code 0 proves nothing: an interrupt also exits 0.
 """
 
 import contextlib
@@ -49,6 +50,7 @@ from caliper_pipeline.execution.environment import agent_environment
 NAME = "claude-code"
 BINARY = "claude"
 VERSION_SECONDS = 10.0
+_CLI_TRIES = 10
 
 _AGENT_FLAGS = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 _JUDGE_FLAGS = (
@@ -129,7 +131,7 @@ class ClaudeCode:
         strict = ("--strict-mcp-config",) if invocation.isolated else ()
         return Command(
             argv=(BINARY, *_AGENT_FLAGS, *strict, *_model_flags(invocation.engine)),
-            env=_environment(invocation.operator, invocation.home, invocation.extra_path),
+            env=_environment(invocation, invocation.extra_path),
             cwd=invocation.workdir,
             timeout_seconds=invocation.timeout_seconds,
             stdin=_encoded(invocation.prompt),
@@ -157,7 +159,7 @@ class ClaudeCode:
         role = ("--system-prompt", invocation.system) if invocation.system else ()
         return Command(
             argv=(BINARY, *_JUDGE_FLAGS, *role, *_model_flags(invocation.engine)),
-            env=_environment(invocation.operator, invocation.home, ()),
+            env=_environment(invocation, ()),
             cwd=invocation.workdir,
             timeout_seconds=invocation.timeout_seconds,
             stdin=_encoded(invocation.prompt),
@@ -233,9 +235,10 @@ def _remedy(text: str) -> str | None:
     return None
 
 
-def _environment(operator: Operator, home: Path, extra_path: tuple[str, ...]) -> dict[str, str]:
+def _environment(invocation: Invocation | JudgeInvocation, extra_path: tuple[str, ...]) -> dict[str, str]:
     """The environment of the CLI. Nothing in it tells that this is an evaluation."""
-    env = dict(agent_environment(operator, home, extra_path=extra_path))
+    operator, home = invocation.operator, invocation.home
+    env = agent_environment(operator, home, extra_path=extra_path)
     token = operator.environment.get("CLAUDE_CODE_OAUTH_TOKEN")
     if token:
         env["CLAUDE_CODE_OAUTH_TOKEN"] = token
@@ -244,9 +247,19 @@ def _environment(operator: Operator, home: Path, extra_path: tuple[str, ...]) ->
         env.pop("ANTHROPIC_API_KEY", None)
     env.pop("CLAUDE_CONFIG_DIR", None)
     env["DISABLE_AUTOUPDATER"] = "1"
+    env.setdefault("CLAUDE_CODE_MAX_RETRIES", str(_tries(invocation.timeout_seconds / 4)))
     if os.geteuid() == 0:
         env["IS_SANDBOX"] = "1"
     return env
+
+
+def _tries(seconds: float) -> int:
+    """How often the CLI may try again when all its waits (0.5 s, doubled up to 32 s, a fifth more) are to fit."""
+    tries, wait, total = 0, 0.6, 0.6
+    while tries < _CLI_TRIES and total <= seconds:
+        tries, wait = tries + 1, min(wait * 2, 38.4)
+        total += wait
+    return tries
 
 
 def _model_flags(engine: Engine) -> tuple[str, ...]:
