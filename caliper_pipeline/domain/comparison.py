@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from caliper_pipeline.domain.errors import BadInput
 from caliper_pipeline.domain.results import Results, RunInfo, SkillSnapshot, TaskResult, UsageTotals, usage_totals
 from caliper_pipeline.domain.skills import files_digest
+from caliper_pipeline.domain.statistics import Interval, suite_wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,11 @@ class Comparison:
     b_matched_avg: float | None
     a_matched_activation_avg: float | None
     b_matched_activation_avg: float | None
+    a_interval: Interval | None
+    b_interval: Interval | None
+    """Of the averages: how reliable on these very tasks."""
+    a_activation_interval: Interval | None
+    b_activation_interval: Interval | None
 
     @property
     def aggregate_delta(self) -> float | None:
@@ -167,7 +173,19 @@ def compare(a: Results, b: Results) -> Comparison:
         b_matched_avg=_mean(task.b.scored.score for task in measured),
         a_matched_activation_avg=_mean(task.a.scored.activation_score for task in fired),
         b_matched_activation_avg=_mean(task.b.scored.activation_score for task in fired),
+        a_interval=_interval(task.a for task in measured),
+        b_interval=_interval(task.b for task in measured),
+        a_activation_interval=_activation_interval(task.a for task in fired),
+        b_activation_interval=_activation_interval(task.b for task in fired),
     )
+
+
+def _interval(tasks: Iterable[TaskResult]) -> Interval | None:
+    return suite_wilson([(task.scored.successes, task.scored.usable) for task in tasks])
+
+
+def _activation_interval(tasks: Iterable[TaskResult]) -> Interval | None:
+    return suite_wilson([(task.scored.activation_successes, task.scored.activation_usable) for task in tasks])
 
 
 def _match(

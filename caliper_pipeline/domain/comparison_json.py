@@ -7,7 +7,7 @@ is 0 means that there is nothing to compare. `regression` means any drop.
 from typing import Any
 
 from caliper_pipeline.domain.comparison import Comparison, MatchedTask
-from caliper_pipeline.domain.results import Results, run_dict, usage_totals_dict
+from caliper_pipeline.domain.results import run_dict, usage_totals_dict
 from caliper_pipeline.domain.results.writing import interval_dict
 
 
@@ -51,8 +51,10 @@ def comparison_dict(found: Comparison) -> dict[str, Any]:
         "token_delta": found.tokens_delta,
         "wall_delta": found.wall_delta,
         "measured_tasks": found.measured_tasks,
-        "a_intervals": _intervals(found.a),
-        "b_intervals": _intervals(found.b),
+        "a_interval": interval_dict(found.a_interval),
+        "b_interval": interval_dict(found.b_interval),
+        "a_activation_interval": interval_dict(found.a_activation_interval),
+        "b_activation_interval": interval_dict(found.b_activation_interval),
     }
 
 
@@ -75,11 +77,4 @@ def _task(task: MatchedTask) -> dict[str, Any]:
         "b_usable": task.b.scored.usable,
         "a_interval": interval_dict(task.a.scored.interval),
         "b_interval": interval_dict(task.b.scored.interval),
-    }
-
-
-def _intervals(results: Results) -> dict[str, Any]:
-    return {
-        "success": interval_dict(results.aggregate.interval),
-        "activation": interval_dict(results.aggregate.activation_interval),
     }

@@ -1,0 +1,12 @@
+"""The page at the end of `caliper run`: the same as `caliper report` shows."""
+
+from caliper_pipeline.domain.results import Results
+from caliper_pipeline.interfaces.render.console import View
+from caliper_pipeline.interfaces.render.report import show_results
+
+
+def show_run(results: Results, *, verbose: bool = False) -> None:
+    """Print it to standard output."""
+    view = View()
+    show_results(view, results, verbose=verbose)
+    view.print()

@@ -1,0 +1,59 @@
+"""`caliper report`: one run, as a page or as data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.storage.results import load_results, resolve
+from caliper_pipeline.storage.root import find_root
+
+
+@click.command()
+@click.argument("ref", required=False)
+@click.option("--run", "run_id", metavar="ID", help="An older run of the spec, by file or run id.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show pass@k and pass^k, and every attempt of every task.")
+def report(ref: str | None, run_id: str | None, form: str, verbose: bool) -> None:
+    """Show one run: REF is a spec's name or file (its latest run) or a results file.
+
+    Without REF: the latest run of the only spec on record.
+    """
+    root = find_root(Path.cwd())
+    path = resolve(root, ref if ref is not None else _only_spec(root), run_id)
+    results = load_results(path)
+    if form == "json":
+        from caliper_pipeline.domain.results import results_dict, usage_totals, usage_totals_dict
+        from caliper_pipeline.interfaces.render.data import show_json
+
+        transcripts = _transcripts(path)
+        plain = results_dict(results, transcript_of=lambda task, attempt: transcripts.get((task, attempt)))
+        show_json({**plain, "usage_totals": usage_totals_dict(usage_totals(results))})
+        return
+    from caliper_pipeline.interfaces.render.run import show_run
+
+    show_run(results, verbose=verbose)
+
+
+def _only_spec(root: Path | None) -> str:
+    from caliper_pipeline.storage.results import saved_runs
+
+    specs = sorted({saved.spec for saved in saved_runs(root)})
+    if len(specs) == 1:
+        return specs[0]
+    if not specs:
+        raise BadInput("No run has been saved here yet.", hint="`caliper run SPEC` makes one.")
+    raise BadInput("Which run? Several specs have some.", hint=f"Name one of: {', '.join(specs[:10])}.")
+
+
+def _transcripts(path: Path) -> dict[tuple[str, int], list[Any]]:
+    """The transcripts in the file, by task id and attempt. The file has been found readable before."""
+    data = json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=lambda name: None)
+    return {
+        (task["task_id"], int(attempt["attempt"])): attempt["transcript"]
+        for task in data["task_results"]
+        for attempt in task["attempts"]
+        if isinstance(attempt.get("transcript"), list)
+    }
