@@ -227,7 +227,7 @@ class TestCustomizations:
 
 
 class TestCommand:
-    def test_the_prompt_goes_to_standard_input_and_never_into_the_arguments(self, theirs: Path, home: Path) -> None:
+    def test_the_prompt_is_an_argument_that_is_no_option(self, theirs: Path, home: Path) -> None:
         command = ClaudeCode().command(invocation(home, operator(theirs), prompt="--version ä"))
         assert command.argv == (
             "claude",
@@ -237,13 +237,23 @@ class TestCommand:
             "--verbose",
             "--dangerously-skip-permissions",
             "--strict-mcp-config",
+            "--",
+            "--version ä",
         )
-        assert command.stdin == "--version ä".encode()
+        assert command.stdin is None
+
+    @pytest.mark.parametrize("prompt", ["x" * 200_000, "nul \0 byte"])
+    def test_a_prompt_that_no_argument_can_carry_goes_to_standard_input(
+        self, theirs: Path, home: Path, prompt: str
+    ) -> None:
+        command = ClaudeCode().command(invocation(home, operator(theirs), prompt=prompt))
+        assert "--" not in command.argv
+        assert command.stdin == prompt.encode()
 
     def test_a_model_is_named_and_user_servers_load_when_wanted(self, theirs: Path, home: Path) -> None:
         given = invocation(home, operator(theirs), engine=Engine("claude-code", "family:size-7b"), isolated=False)
         argv = ClaudeCode().command(given).argv
-        assert argv[-2:] == ("--model", "family:size-7b")
+        assert argv[-4:-2] == ("--model", "family:size-7b")
         assert "--strict-mcp-config" not in argv
 
     def test_the_environment_is_the_allowed_one_and_names_no_evaluation(self, theirs: Path, home: Path) -> None:

@@ -51,6 +51,8 @@ NAME = "claude-code"
 BINARY = "claude"
 VERSION_SECONDS = 10.0
 _CLI_TRIES = 10
+ARGUMENT_BYTES = 100_000
+"""Linux takes at most 128 KiB in one argument."""
 
 _AGENT_FLAGS = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 _JUDGE_FLAGS = (
@@ -129,12 +131,21 @@ class ClaudeCode:
 
     def command(self, invocation: Invocation) -> Command:
         strict = ("--strict-mcp-config",) if invocation.isolated else ()
+        prompt = _encoded(invocation.prompt)
+        # Behind `--` nothing in it is an option. A prompt that no argument can carry goes to standard input.
+        fits = len(prompt) <= ARGUMENT_BYTES and b"\0" not in prompt
         return Command(
-            argv=(BINARY, *_AGENT_FLAGS, *strict, *_model_flags(invocation.engine)),
+            argv=(
+                BINARY,
+                *_AGENT_FLAGS,
+                *strict,
+                *_model_flags(invocation.engine),
+                *(("--", prompt.decode("utf-8")) if fits else ()),
+            ),
             env=_environment(invocation, invocation.extra_path),
             cwd=invocation.workdir,
             timeout_seconds=invocation.timeout_seconds,
-            stdin=_encoded(invocation.prompt),
+            stdin=None if fits else prompt,
             group=invocation.group,
         )
 
