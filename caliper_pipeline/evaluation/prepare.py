@@ -66,6 +66,7 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
             judge_prompt_version=prompt_version() if judge_engine else None,
             cli_version=info.version,
             judge_cli_version=judge_info.version,
+            loaded_user_customizations=None if isolated else _user_layer(backend, project, skills),
         )
         folder = project.store.create(header)
         folder.stage_skills(tuple(skill for skill in skills if skill.name not in ablated))
@@ -134,6 +135,15 @@ def _loads_customizations(project: Project, request: RunRequest, loaded: LoadedS
         if wish is not None:
             return wish and backend.capabilities.user_customizations
     return backend.capabilities.user_customizations
+
+
+def _user_layer(backend: Backend, project: Project, skills: Iterable[Skill]) -> tuple[str, ...] | None:
+    """What of the operator's own setup attempts load; `None` where the backend cannot tell."""
+    listing = getattr(backend, "user_layer", None)
+    if listing is None:
+        return None
+    found: tuple[str, ...] = listing(project.operator, tuple(skill.name for skill in skills))
+    return found
 
 
 def _existing(project: Project, run_id: str | None) -> RunFolder | None:

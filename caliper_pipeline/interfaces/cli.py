@@ -1,0 +1,105 @@
+"""The `caliper` command: finds the sub-command, turns exceptions into messages and exit codes.
+
+    0  done                      1  bad input (file, flag, name)
+    2  could not run cleanly     130  interrupted
+
+Sub-commands are imported when they are called, so that each starts as fast as what it needs.
+"""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from caliper_pipeline import __version__
+from caliper_pipeline.domain.errors import CaliperError
+
+COMMANDS = {
+    "validate": ("validate_command:validate", "Check a spec and its skills, without running anything."),
+    "run": ("run_command:run", "Attempt every task of a spec k times, judge, score and record."),
+    "list": ("list_command:list_runs", "List the specs and runs on record."),
+    "report": ("report_command:report", "Show one run."),
+    "compare": ("compare_command:compare", "Show two runs side by side."),
+    "migrate": ("migrate_command:migrate", "Rewrite a spec of release 0.4 in the present form."),
+    "sync": ("sync_command:sync", "Record in Dagster whatever it lacks of the runs on disk."),
+    "ui": ("ui_command:ui", "Start the Dagster web UI and daemon for this project."),
+    "demo": ("demo_command:demo", "Copy an example skill and spec into a folder and evaluate it."),
+}
+"""Name → where it is, and its line in the overview (so that `--help` imports none of them)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"caliper_pipeline.interfaces.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="caliper")
+def caliper() -> None:
+    """Measure whether an AI agent's skill fires, works, earns its place, and holds."""
+
+
+def main() -> None:
+    """Entry point of the `caliper` command."""
+    _forgive_encodings()
+    try:
+        code = caliper.main(standalone_mode=False, prog_name="caliper")
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as wrong:
+        wrong.show(file=sys.stderr)
+        code = wrong.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        code = 130
+    except CaliperError as error:
+        _show(error)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader went away: nothing is wrong, and nothing more can be said on that stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    _leave(code)
+
+
+def _leave(code: Any) -> None:
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _forgive_encodings() -> None:
+    """What a terminal cannot show becomes `?`; it never ends a command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _show(error: CaliperError) -> None:
+    click.echo(f"Error: {error.message}", err=True)
+    if error.hint is not None:
+        click.echo(error.hint, err=True)
+
+
+if __name__ == "__main__":
+    main()

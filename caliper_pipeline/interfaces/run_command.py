@@ -1,0 +1,224 @@
+"""`caliper run`: starts the evaluation at once, and a recorder beside it that tells Dagster."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from caliper_pipeline.domain.engine import Engine, parse_engine
+from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.evaluation.prepare import prepare
+from caliper_pipeline.evaluation.project import Project, find_project
+from caliper_pipeline.evaluation.request import RunRequest, RunSummary
+from caliper_pipeline.evaluation.resume import resume as resume_run
+from caliper_pipeline.evaluation.run import Evaluation
+from caliper_pipeline.execution.command import StopToken
+from caliper_pipeline.interfaces.render.live import make_progress
+from caliper_pipeline.interfaces.render.run import show_run
+
+EXIT_CANNOT_RUN = 2
+EXIT_INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path), required=False)
+@click.option("--k", type=int, help="Attempts a task. [default: 3]")
+@click.option("--workers", type=int, help="Attempts at once. [default: 4]")
+@click.option("--timeout", type=float, help="Seconds an attempt's agent may take. [default: 120]")
+@click.option("--fail-fast", type=int, metavar="N", help="Give a task up after N lost attempts in a row.")
+@click.option("--model", metavar="ENGINE", help="BACKEND, BACKEND:MODEL or a model. [default: claude-code]")
+@click.option("--judge-model", metavar="ENGINE", help="Engine that judges `expect`. [default: that of --model]")
+@click.option(
+    "--ablate", multiple=True, metavar="NAME", help="Leave a declared skill or server out: a control run. Repeatable."
+)
+@click.option(
+    "--user-customizations/--no-user-customizations",
+    default=None,
+    help="Load your own rules, skills, settings and servers into each attempt, or keep them out.",
+)
+@click.option("--resume", is_flag=True, help="Finish the newest unfinished run (of SPEC, when given).")
+@click.option("--run-id", metavar="ID", help="With --resume: the run to take up; a larger --k tops it up.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a copy of the results there.")
+@click.option("--wait", is_flag=True, help="Return only when Dagster has recorded the run.")
+@click.option("-v", "--verbose", is_flag=True, help="Show pass@k and pass^k, and details of every task.")
+def run(
+    spec: Path | None,
+    k: int | None,
+    workers: int | None,
+    timeout: float | None,
+    fail_fast: int | None,
+    model: str | None,
+    judge_model: str | None,
+    ablate: tuple[str, ...],
+    user_customizations: bool | None,
+    resume: bool,
+    run_id: str | None,
+    output: Path | None,
+    wait: bool,
+    verbose: bool,
+) -> None:
+    """Attempt every task of SPEC k times, judge each attempt, score and record the run."""
+    _at_least_one("--k", k)
+    _at_least_one("--workers", workers)
+    _at_least_one("--timeout", timeout)
+    if fail_fast is not None and fail_fast < 0:
+        raise BadInput(f"--fail-fast {fail_fast}: cannot be negative.", hint="0 never gives a task up.")
+    engine = parse_engine(model) if model is not None else None
+    judge = parse_engine(judge_model, flag="--judge-model") if judge_model is not None else None
+    if run_id is not None and not resume:
+        raise BadInput(
+            "--run-id names the run to take up.", hint=f"Add --resume: caliper run --resume --run-id {run_id}"
+        )
+    project = find_project(Path.cwd())
+    if resume:
+        _refuse_with_resume(engine, judge, ablate, timeout, user_customizations)
+        evaluation = resume_run(project, run_id=run_id, spec_path=spec, k=k, workers=workers)
+    else:
+        if spec is None:
+            raise click.UsageError("Missing argument 'SPEC'.")
+        request = RunRequest(
+            spec_path=spec,
+            engine=engine,
+            judge_engine=judge,
+            k=k,
+            workers=workers,
+            timeout_seconds=timeout,
+            fail_fast=fail_fast or None,
+            ablate=ablate,
+            user_customizations=user_customizations,
+        )
+        evaluation = prepare(project, request)
+    summary = run_evaluation(evaluation, project, output=output, wait=wait, verbose=verbose)
+    sys.exit(exit_code(summary))
+
+
+def run_evaluation(
+    evaluation: Evaluation, project: Project, *, output: Path | None, wait: bool, verbose: bool
+) -> RunSummary:
+    """Execute with live progress, a recorder and signals handled; show the result."""
+    recorder = _start_recorder(project, evaluation.header.run_id)
+    stop = StopToken()
+    with _stopping_on_signals(stop), make_progress(evaluation.header) as progress:
+        summary = evaluation.execute(progress, stop)
+    if summary.results_path is not None:
+        show_run(summary.results, verbose=verbose)
+        if output is not None:
+            _copy_results(summary.results_path, output)
+    _tell(summary, project)
+    if wait and recorder is not None:
+        click.echo("Waiting for Dagster to record the run …", err=True)
+        if recorder.wait() != 0:
+            click.echo("The recorder failed; `caliper sync` records the run later.", err=True)
+    return summary
+
+
+def exit_code(summary: RunSummary) -> int:
+    """Fatal cause, save failure, interrupted, nothing measured, hook failures; else 0."""
+    if summary.fatal is not None or summary.save_error is not None:
+        return EXIT_CANNOT_RUN
+    if summary.interrupted:
+        return EXIT_INTERRUPTED
+    attempts = [attempt for task in summary.results.task_results for attempt in task.attempts]
+    if not attempts or all(attempt.outcome.noise for attempt in attempts):
+        return EXIT_CANNOT_RUN
+    return EXIT_CANNOT_RUN if summary.hook_failures or summary.ungraded else 0
+
+
+def _tell(summary: RunSummary, project: Project) -> None:
+    run_id = summary.header.run_id
+    if summary.fatal is not None:
+        click.echo(f"Run stopped: {summary.fatal.message}", err=True)
+        if summary.fatal.hint is not None:
+            click.echo(summary.fatal.hint, err=True)
+    if summary.interrupted:
+        click.echo("Interrupted: finished attempts are kept.", err=True)
+    if summary.ungraded:
+        click.echo(f"{summary.ungraded} attempts are stored but not judged yet.", err=True)
+    if summary.fatal is not None or summary.interrupted or summary.ungraded:
+        click.echo(f"Take the run up again with: caliper run --resume --run-id {run_id}", err=True)
+    if summary.history_error is not None:
+        click.echo(f"The history could not be updated: {summary.history_error}", err=True)
+    if summary.save_error is not None:
+        click.echo(f"The results could not be saved under {project.root}: {summary.save_error}", err=True)
+    if summary.results_path is not None:
+        click.echo(f"Results saved to {summary.results_path}")
+
+
+def _copy_results(source: Path, target: Path) -> None:
+    import shutil
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    except OSError as error:
+        click.echo(f"Warning: --output {target}: {error.strerror}. The results are in {source}.", err=True)
+
+
+def _start_recorder(project: Project, run_id: str) -> subprocess.Popen[bytes] | None:
+    """A process of its own: Dagster takes seconds to import, and no attempt waits for that."""
+    if os.environ.get("CALIPER_RECORDER", "").lower() in ("off", "0", "no", "false"):
+        return None
+    log = project.store.open(run_id).path / "recorder.log"
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", "caliper_pipeline.defs.recorder", "--root", str(project.root), "--run", run_id],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _stopping_on_signals(stop: StopToken) -> Iterator[None]:
+    """The first signal stops the run and keeps what is finished; the second quits at once.
+
+    On the second, agents end all the same: whatever starts them notices that this process is gone.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set:
+            os._exit(EXIT_INTERRUPTED)
+        stop.set()
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _at_least_one(flag: str, value: float | None) -> None:
+    if value is not None and not value >= 1:
+        raise BadInput(f"{flag} {value:g}: must be at least 1.")
+
+
+def _refuse_with_resume(
+    engine: Engine | None,
+    judge: Engine | None,
+    ablate: tuple[str, ...],
+    timeout: float | None,
+    customizations: bool | None,
+) -> None:
+    """A resumed run keeps what it began with, or its attempts could not be put together."""
+    given = {
+        "--model": engine,
+        "--judge-model": judge,
+        "--ablate": ablate or None,
+        "--timeout": timeout,
+        "--user-customizations": customizations,
+    }
+    named = [flag for flag, value in given.items() if value is not None]
+    if named:
+        raise BadInput(
+            f"--resume takes a run up as it began; {', '.join(named)} cannot change it.",
+            hint="Leave them out, or start a new run.",
+        )
