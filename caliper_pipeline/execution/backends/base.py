@@ -79,6 +79,13 @@ class JudgeInvocation:
     system: str = ""
     """A role for the judge, where the CLI can set one; the prompt says all that is needed without it."""
     group: str = ""
+    task_name: str = ""
+    attempt: int = 1
+    retry: int = 0
+    """How often this question was asked before."""
+    ablated: tuple[str, ...] = ()
+    spec_path: Path | None = None
+    """These five are for the scripted judge alone, which looks its answer up."""
 
 
 @dataclass(frozen=True, slots=True)
