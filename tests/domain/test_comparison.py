@@ -251,3 +251,8 @@ def test_the_order_of_tasks_and_attempts_in_a_file_is_irrelevant(a: Results, b: 
     for task in shuffled["task_results"]:
         order.shuffle(task["attempts"])
     assert comparison_dict(compare(parse_results(shuffled), b)) == comparison_dict(compare(parse_results(plain), b))
+
+
+@given(runs)
+def test_results_survive_json_and_come_back_equal(run: Results) -> None:
+    assert parse_results(json.loads(json.dumps(results_dict(run)))) == run

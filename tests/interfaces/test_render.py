@@ -187,6 +187,22 @@ def test_on_a_run_without_a_skill_activation_is_only_counted() -> None:
     assert "removed" in page
 
 
+def test_attempts_that_failed_alike_are_shown_once() -> None:
+    lines = [
+        line
+        for number, folder in enumerate(["/tmp/w-1/", "/tmp/w-2/", "/tmp/w-3/"], 1)
+        for line in (
+            attempt_record(number, output=f"wrote {folder}x", agent_seconds=float(number)),
+            verdict_record(Outcome.TASK_FAIL, number, assert_passed=False, assert_evidence=f'File "{folder}check.py"'),
+        )
+    ]
+    results = assemble(run_header(k=3), lines, ended_at=START)
+    page = shown(results)
+    assert "3 attempts #1, 2, 3 · 1.0s–3.0s" in page
+    assert page.count("check.py") == 1
+    assert shown(results, verbose=True).count("check.py") == 3
+
+
 NASTY = st.text(alphabet=st.sampled_from(list("aé🌊 [/]\n\t\x1b[2J\ud800\u202e漢")), max_size=60)
 
 

@@ -32,6 +32,7 @@ def show_comparison(view: View, found: Comparison, *, verbose: bool = False) -> 
         view.print(_legend(view))
     if verbose and found.matched:
         view.print()
+        view.print(Text("pass@n: one of n passes. pass^n: all n pass. n: usable attempts. *: unbiased", style="dim"))
         view.print(fitting(view, lambda level: _secondary(view, found, unbiased=level < 1), levels=1))
     _activation(view, found)
     notes = list(_notes(view, found))
@@ -192,8 +193,7 @@ def _legend(view: View) -> Text:
 
 def _secondary(view: View, found: Comparison, *, unbiased: bool) -> Table:
     glyphs, k = view.glyphs, min(found.a.run.k, found.b.run.k)
-    title = "pass@n: one of n passes. pass^n: all n pass. n: usable attempts"
-    table = plain_table(view, title=title + (". *: unbiased" if unbiased else ""))
+    table = plain_table(view)
     table.add_column("Task", min_width=12, overflow="fold")
     for label in ["pass@n", "pass^n", *([f"pass@{k}*", f"pass^{k}*"] if unbiased else [])]:
         table.add_column(f"{label} A", justify="right")
@@ -219,13 +219,13 @@ def _activation(view: View, found: Comparison) -> None:
         average = percent(found.a_matched_activation_avg, view.glyphs)
         view.print(join("Activation  ", (f"unchanged in {plural(len(both), 'task')}: {average}", "dim")))
         return
+    still = len(both) - len(moved)
+    view.print(join("Activation", (f"  unchanged in {plural(still, 'task')}" if still else "", "dim")))
     view.print(fitting(view, lambda level: _moved(view, found, moved, wide=level < 1), levels=1))
 
 
 def _moved(view: View, found: Comparison, moved: list[MatchedTask], *, wide: bool) -> Table:
-    still = sum(task.activation_delta is not None for task in found.matched) - len(moved)
-    title = "Activation" + (f": {plural(still, 'task')} unchanged" if still else "")
-    table = plain_table(view, title=title)
+    table = plain_table(view)
     table.add_column("Task", min_width=12, overflow="fold")
     for name in ("A", "B"):
         table.add_column(name, justify="right", no_wrap=wide, overflow="fold")

@@ -1,6 +1,7 @@
 """What happened in the attempts of tasks that fell short: a heading a task, and its attempts below."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.rule import Rule
@@ -18,6 +19,7 @@ from caliper_pipeline.interfaces.render.text import (
     count,
     listed,
     percent,
+    plural,
     range_of,
     seconds,
     tail,
@@ -25,8 +27,9 @@ from caliper_pipeline.interfaces.render.text import (
 
 OUTPUT_CHARS = 500
 MOST_EVIDENCE = 3
-MOST_ATTEMPTS = 10
-"""Attempts of one task that are shown in full; -v shows all."""
+MOST_ATTEMPTS = 5
+"""Ways in which attempts of one task fell short; -v shows every attempt."""
+_PATH = re.compile(r"/[^\s\"']*/")
 
 
 def failure_panels(view: View, results: Results, *, everything: bool) -> Iterator[Sequence[RenderableType]]:
@@ -61,13 +64,13 @@ def _panel(view: View, task: TaskResult, k: int, *, everything: bool) -> Sequenc
         table.add_row("", "should activate", styled(listed(task.activation_expected, none="nothing (silence)")))
     if everything and task.expect:
         table.add_row("", "expect", block(task.expect))
-    shown = task.attempts if everything else _telling(task)
-    for attempt in shown:
-        for row in _attempt(view, attempt, everything=everything):
+    groups = [[attempt] for attempt in task.attempts] if everything else _alike(_telling(task))
+    for group in groups[:MOST_ATTEMPTS] if not everything else groups:
+        for row in _attempt(view, group, everything=everything):
             table.add_row(*row)
-    left = len(task.attempts) - len(shown)
+    left = len(task.attempts) - sum(len(group) for group in groups[: None if everything else MOST_ATTEMPTS])
     if left:
-        table.add_row("", Text("…" if glyphs is UNICODE else "..."), Text(f"{left} more, shown with -v", style="dim"))
+        table.add_row("", glyphs.ellipsis, Text(f"{left} more, shown with -v", style="dim"))
     return [rule, table]
 
 
@@ -76,25 +79,46 @@ def _telling(task: TaskResult) -> Sequence[AttemptResult]:
     bad = [a for a in task.attempts if not a.passed or a.activation_passed is False or a.hook_failures]
     if task.scored.trigger_only:
         bad = [a for a in task.attempts if a.activation_passed is False or a.outcome.noise or a.hook_failures]
-    return bad[:MOST_ATTEMPTS]
+    return bad
+
+
+def _alike(attempts: Sequence[AttemptResult]) -> list[list[AttemptResult]]:
+    """Attempts that went the same way together; folders of their own do not tell them apart."""
+    groups: dict[object, list[AttemptResult]] = {}
+    for attempt in attempts:
+        texts = (attempt.output, attempt.assert_evidence, attempt.autorater_reasoning, *attempt.cheat_evidence)
+        hooks = tuple(
+            (failure.phase, failure.exit_code, _PATH.sub("/", failure.output)) for failure in attempt.hook_failures
+        )
+        way = (attempt.outcome, attempt.activated, attempt.builtin_activated, hooks)
+        groups.setdefault((way, tuple(_PATH.sub("/", text or "") for text in texts)), []).append(attempt)
+    return list(groups.values())
 
 
 Row = tuple[Text | str, Text | str, Text | str]
 
 
-def _attempt(view: View, attempt: AttemptResult, *, everything: bool) -> Iterator[Row]:
+def _attempt(view: View, group: Sequence[AttemptResult], *, everything: bool) -> Iterator[Row]:
+    """The rows of one attempt, or of several that went the same way."""
+    attempt = group[0]
     glyphs, outcome = view.glyphs, attempt.outcome
     facts = [] if outcome in (Outcome.PASS, Outcome.TASK_FAIL, Outcome.NOT_CHECKED) else [WORDS[outcome]]
-    facts.append(seconds(attempt.duration_seconds, glyphs))
-    if attempt.usage is not None and attempt.usage.total_tokens is not None:
-        facts.append(f"{count(attempt.usage.total_tokens, glyphs)} tokens")
-    if attempt.retries:
-        facts.append(f"{attempt.retries} retries")
+    facts.append(_span([one.duration_seconds for one in group], lambda value: seconds(value, glyphs), glyphs.to))
+    used = [one.usage.total_tokens for one in group if one.usage is not None and one.usage.total_tokens is not None]
+    if used:
+        facts.append(_span(used, lambda value: count(int(value), glyphs), glyphs.to) + " tokens")
+    retries = sum(one.retries for one in group)
+    if retries:
+        facts.append(plural(retries, "retry", "retries"))
     mark = Text(glyphs.of(outcome), style=OUTCOME_STYLE[outcome])
     if outcome is Outcome.NOT_CHECKED and attempt.activation_passed is not None:
         right = attempt.activation_passed
         mark = Text(glyphs.passed if right else glyphs.failed, style="green" if right else "red")
-    yield mark, Text(f"attempt {attempt.attempt}", style="default"), f" {glyphs.dot} ".join(facts)
+    numbers = ", ".join(str(one.attempt) for one in group)
+    name = Text(f"attempt {numbers}" if len(group) == 1 else f"{len(group)} attempts", style="default")
+    if len(group) > 1:
+        facts.insert(0, f"#{numbers}")
+    yield mark, name, f" {glyphs.dot} ".join(facts)
     for evidence in attempt.cheat_evidence[:MOST_EVIDENCE]:
         yield "", "forbidden", block(tail(evidence, OUTPUT_CHARS, glyphs), "red")
     if len(attempt.cheat_evidence) > MOST_EVIDENCE:
@@ -109,6 +133,11 @@ def _attempt(view: View, attempt: AttemptResult, *, everything: bool) -> Iterato
     answer = block(tail(attempt.output, OUTPUT_CHARS, glyphs))
     yield "", "output", answer if answer.plain.strip() else Text("nothing", style="dim")
     yield from _reasons(view, attempt, everything=everything)
+
+
+def _span(values: Sequence[float], shown: Callable[[float], str], to: str) -> str:
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least}{to}{most}"
 
 
 def _reasons(view: View, attempt: AttemptResult, *, everything: bool) -> Iterator[Row]:

@@ -18,6 +18,7 @@ from caliper_pipeline.interfaces.render.panels import failure_panels
 from caliper_pipeline.interfaces.render.tables import fitting, plain_table
 from caliper_pipeline.interfaces.render.text import count, listed, moment, percent, plural, range_of, seconds
 
+NAME_COLUMNS = 40
 POOL_TOLERANCE = 0.0005
 """The pooled count stands beside the mean of rates only where the two agree."""
 
@@ -28,15 +29,17 @@ def show_results(view: View, results: Results, *, verbose: bool = False) -> None
     view.print(title(view, results.run, "run"))
     view.print(_head(view, results))
     view.print()
-    view.print(fitting(view, lambda level: _tasks(view, results, wide=level < 2, costs=level < 1)))
+    view.print(fitting(view, lambda level: _tasks(view, results, level), levels=3))
     view.print(_legend(view, results))
     if verbose:
         view.print()
+        view.print(Text("pass@k: one of k passes. pass^k: all k pass. n: usable attempts. *: unbiased", style="dim"))
         view.print(_secondary(view, results))
     skills = _skills(view, results)
     if skills is not None:
         view.print()
-        view.print(skills)
+        view.print(Text(skills[0], style="dim"))
+        view.print(skills[1])
     found = list(notes(view.glyphs, results))
     if found:
         view.print()
@@ -135,8 +138,10 @@ def _status(view: View, results: Results) -> Iterator[Text]:
         yield Text(f"{plural(len(run.hook_failures), 'hook')} failed, see the notes", style="red")
 
 
-def _tasks(view: View, results: Results, *, wide: bool, costs: bool) -> Table:
-    """Wide: a rate, its counts and its range share a line; with costs: tokens and time stand beside them."""
+def _tasks(view: View, results: Results, level: int) -> Table:
+    """The tasks, in four forms: with costs and whole names, with costs, without, and ranges below the rates."""
+    costs, wide = level < 2, level < 3
+    name_columns = NAME_COLUMNS if level in (0, 2) else max(view.width // 3, 12)
     glyphs = view.glyphs
     asserted = results.aggregate.activation_asserted > 0
     table = plain_table(view)
@@ -150,7 +155,7 @@ def _tasks(view: View, results: Results, *, wide: bool, costs: bool) -> Table:
         table.add_column("time", justify="right", no_wrap=True)
     for task in results.task_results:
         score = task.scored
-        row: list[Text | str] = [_name(view, task)]
+        row: list[Text | str] = [shortened(styled(task.task_name), name_columns, glyphs)]
         row += _rate(view, score.score, score.successes, score.usable, score.interval, wide)
         row.append(_marks(view, task, results.run))
         if asserted:
@@ -219,10 +224,6 @@ def _denominator(view: View, results: Results) -> Text:
     return Text("not measured", style="yellow")
 
 
-def _name(view: View, task: TaskResult) -> Text:
-    return shortened(styled(task.task_name), max(view.width // 3, 12), view.glyphs)
-
-
 def _marks(view: View, task: TaskResult, run: RunInfo) -> Text:
     """The attempts, and in words what made some of them count for nothing."""
     glyphs = view.glyphs
@@ -276,14 +277,14 @@ def _legend(view: View, results: Results) -> Text:
 def _secondary(view: View, results: Results) -> Table:
     """pass@k and pass^k: with the observed rate put in, and without bias for K = k."""
     glyphs, k = view.glyphs, results.run.k
-    table = plain_table(view, title="pass@k: one of k passes. pass^k: all k pass. n: usable attempts. *: unbiased")
+    table = plain_table(view)
     table.add_column("Task", ratio=1, min_width=12, overflow="fold")
     for name in ("n", "pass@n", "pass^n", f"pass@{k}*", f"pass^{k}*"):
         table.add_column(name, justify="right", overflow="fold")
     for task in results.task_results:
         score = task.scored
         table.add_row(
-            _name(view, task),
+            shortened(styled(task.task_name), max(view.width // 3, 12), glyphs),
             str(score.usable),
             percent(score.pass_at_k, glyphs),
             percent(score.pass_hat_k, glyphs),
@@ -293,14 +294,14 @@ def _secondary(view: View, results: Results) -> Table:
     return table
 
 
-def _skills(view: View, results: Results) -> Table | None:
+def _skills(view: View, results: Results) -> tuple[str, Table] | None:
     """How each skill fired: judged where something is asserted, counted on a run that had a skill taken away."""
     if results.run.ablated_skills:
-        return _observed_skills(view, results)
+        return "Skills, observed only: with a skill taken away nothing is expected to fire", _observed(view, results)
     rows = [row for row in results.aggregate.per_skill if row.expected or row.fired]
     if not rows:
         return None
-    table = plain_table(view, title="Skills: worst first")
+    table = plain_table(view)
     table.add_column("Skill", ratio=1, min_width=12, overflow="fold")
     for name in ("wanted", "fires when wanted", "fires when not wanted"):
         table.add_column(name, justify="right", overflow="fold")
@@ -308,13 +309,13 @@ def _skills(view: View, results: Results) -> Table | None:
         right = _share(view, row.recall, row.hits, row.expected, row.recall_interval, good=1.0)
         wrong = _share(view, row.unwanted_rate, row.unwanted, row.opportunities, row.unwanted_interval, good=0.0)
         table.add_row(styled(row.skill), f"{row.expected} of {row.total}", right, wrong)
-    return table
+    return "Skills, worst first", table
 
 
-def _observed_skills(view: View, results: Results) -> Table | None:
+def _observed(view: View, results: Results) -> Table:
     attempts = [attempt for task in results.task_results for attempt in task.attempts]
     counts: Mapping[str, tuple[int, int]] = fired_counts(attempts, results.skill_names)
-    table = plain_table(view, title="Skills: observed only, with a skill taken away nothing is expected to fire")
+    table = plain_table(view)
     table.add_column("Skill", ratio=1, min_width=12, overflow="fold")
     table.add_column("fired", justify="right")
     for name, (fired, seen) in counts.items():

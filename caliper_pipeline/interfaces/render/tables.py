@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from caliper_pipeline.interfaces.render.console import View
 from caliper_pipeline.interfaces.render.text import UNICODE
@@ -16,12 +15,10 @@ WIDEST_TABLE = 150
 """Lines longer than this are hard to follow with the eye."""
 
 
-def plain_table(view: View, *, title: str | None = None) -> Table:
+def plain_table(view: View) -> Table:
     """A table as wide as its contents need."""
     return Table(
         box=_LINES if view.glyphs is UNICODE else _ASCII_LINES,
-        title=None if title is None else Text(title, style="dim"),
-        title_justify="left",
         header_style="bold",
         pad_edge=False,
         show_edge=False,

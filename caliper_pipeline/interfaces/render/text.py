@@ -103,22 +103,22 @@ WORDS = {
 MOST_MARKS = 5
 """Attempts that are shown one by one; more are counted."""
 
-_ESCAPES = re.compile(
+_ESCAPES = (
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, cursor
     "|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?"  # titles, links, device strings
     "|\x1b[ -/]*[0-~]?"
     "|\x9b[0-?]*[ -/]*[@-~]"
 )
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-_HALVES = re.compile("[\ud800-\udfff]")
+_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+_HALVES = "[\ud800-\udfff]"
 
 
 def clean(text: str) -> str:
     """The text without anything a terminal would act on; line breaks and tabs stay."""
-    text = text.replace("\r\n", "\n")
-    if _HALVES.search(text):
-        text = _HALVES.sub("\ufffd", text)
-    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+    if text.isprintable():
+        return text
+    text = re.sub(_HALVES, "\ufffd", text.replace("\r\n", "\n"))
+    return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text))
 
 
 def one_line(text: str) -> str:
