@@ -161,9 +161,16 @@ def test_a_plain_answer(real: Real) -> None:
     assert ran.reply.usage == Usage(100, 20, 0, 0)
     assert ran.reply.model == ran.requests[0].body["model"]
     assert ran.reply.unreadable_lines == 0
-    # The prompt came by standard input and stayed a prompt; as root the sandbox variable let it run at all.
+    # What looks like an option stayed a prompt; as root the sandbox variable let it run at all.
     assert "--version" in ran.requests[0].user_text
     assert ran.requests[0].headers["x-api-key"] == "sk-test"
+
+
+def test_a_prompt_beyond_one_argument_arrives_whole(real: Real) -> None:
+    prompt = "Räume auf. " * 20_000
+    ran = real.attempt({"turns": [{"text": "ok"}]}, prompt=prompt)
+    assert ran.reply.final_answer == "ok"
+    assert prompt.strip() in ran.requests[0].user_text
 
 
 def test_a_tool_writes_a_file_that_an_assert_then_checks(real: Real) -> None:

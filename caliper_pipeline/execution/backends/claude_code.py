@@ -2,8 +2,8 @@
 
 What was measured on 2.1.197 and decides the flags:
 
-- The prompt goes to standard input. One argument may hold 128 KiB on Linux, standard input 10 MB, and a prompt that
-  begins with a dash stays a prompt.
+- One argument may hold 128 KiB on Linux, standard input 10 MB: a longer prompt, and every judge's, goes there. Either
+  way a prompt that begins with a dash stays a prompt.
 - As root the CLI refuses to skip permissions unless `IS_SANDBOX` is exactly `1`.
 - `--strict-mcp-config` alone keeps out account connectors and every configured server.
 - `--tools ""` leaves a judge without any tool; without `--setting-sources ""` and `--disable-slash-commands` it would
