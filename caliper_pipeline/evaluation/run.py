@@ -5,6 +5,7 @@ it does is always what the run folder lacks. It may be executed in any process a
 in flight are lost.
 """
 
+import os
 import queue
 import tempfile
 import threading
@@ -173,7 +174,7 @@ class _Execution:
             mine = {(task.task_id, n) for task, n in planned}
             pending = [r for key, r in state.attempts.items() if key not in state.verdicts and key in mine]
             if evaluation.resumed_k is not None:
-                self._sink.append(ResumeRecord(datetime.now(UTC), evaluation.resumed_k))
+                self._sink.append(ResumeRecord(datetime.now(UTC), evaluation.resumed_k, os.getpid()))
         else:
             jobs = []
             wanted = evaluation.regrading.only
