@@ -143,6 +143,8 @@ class ResumeRecord:
     type: ClassVar[str] = "resume"
     resumed_at: datetime
     k: int
+    pid: int | None = None
+    """The process that took it up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     _refuse_unbuilt(loaded)
     ablated = resolve_ablation(request.ablate, skills=[skill.name for skill in skills], servers=list(spec.mcp))
     backend = _backend(engine, backends)
-    isolated = not _loads_customizations(project, request, loaded, backend)
+    isolated = not loads_customizations(project, request, loaded, backend)
     judge_backend = _backend(judge_engine, backends) if judge_engine is not None else None
     existing = _existing(project, request.run_id)
     series = Series(loaded.name, engine, ablated, isolated)
@@ -125,7 +125,7 @@ def _refuse_unbuilt(loaded: LoadedSpec) -> None:
         )
 
 
-def _loads_customizations(project: Project, request: RunRequest, loaded: LoadedSpec, backend: Backend) -> bool:
+def loads_customizations(project: Project, request: RunRequest, loaded: LoadedSpec, backend: Backend) -> bool:
     """The flag, else the spec, else caliper.yaml, else yes where the backend can."""
     for wish in (
         request.user_customizations,
@@ -198,8 +198,8 @@ def _header(
         timeout_seconds=request.timeout_seconds or config.timeout_seconds,
         fail_fast=request.fail_fast,
         started_at=now,
-        tasks=tuple(_task_headers(loaded, series)),
-        skills=tuple(_skill_header(skill, series.ablated) for skill in skills),
+        tasks=tuple(task_headers(loaded, series)),
+        skills=tuple(skill_header(skill, series.ablated) for skill in skills),
         mcp_servers=tuple(name for name in loaded.spec.mcp if f"mcp:{name}" not in series.ablated),
         forbidden_files=tuple(loaded.spec.sandbox.forbidden_files),
         product_version=__version__,
@@ -217,7 +217,7 @@ def _header(
     )
 
 
-def _task_headers(loaded: LoadedSpec, series: Series) -> Iterable[TaskHeader]:
+def task_headers(loaded: LoadedSpec, series: Series) -> Iterable[TaskHeader]:
     for task in loaded.spec.tasks:
         script = loaded.asserts.get(task.id)
         history = loaded.histories.get(task.id)
@@ -247,7 +247,7 @@ def _task_headers(loaded: LoadedSpec, series: Series) -> Iterable[TaskHeader]:
         )
 
 
-def _skill_header(skill: Skill, ablated: tuple[str, ...]) -> SkillHeader:
+def skill_header(skill: Skill, ablated: tuple[str, ...]) -> SkillHeader:
     return SkillHeader(
         name=skill.name,
         path=skill.path,

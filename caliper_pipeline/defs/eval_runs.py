@@ -1,0 +1,160 @@
+"""The asset that runs one evaluation by configuration: what the command line, schedules and the launchpad use.
+
+A Dagster run carries one partition or one rectangle of them. This asset has none, so it can make any set, and yields
+a materialization of `attempts`, `verdicts`, `scores` and `scoreboard` for each as it comes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dagster import AssetCheckEvaluation, AssetExecutionContext, AssetMaterialization, Config, MaterializeResult, asset
+from pydantic import Field
+
+from caliper_pipeline.defs import metadata
+from caliper_pipeline.defs.recording import Part, parts_of
+from caliper_pipeline.defs.resources import BackendResource, History, Judge, RunStore, backends_by_name
+from caliper_pipeline.defs.telling import execute, follow, plain_failures
+from caliper_pipeline.domain.engine import Engine, parse_engine
+from caliper_pipeline.domain.records import RunHeader
+from caliper_pipeline.evaluation.discovery import find_spec
+from caliper_pipeline.evaluation.prepare import Backends, prepare
+from caliper_pipeline.evaluation.project import Project
+from caliper_pipeline.evaluation.request import RunRequest
+from caliper_pipeline.evaluation.resume import resume
+from caliper_pipeline.evaluation.run import Evaluation
+from caliper_pipeline.evaluation.standing import summarize
+from caliper_pipeline.storage.runs import RunFolder
+
+
+class EvalRunConfig(Config):
+    """What to evaluate. Where nothing is given, caliper.yaml decides, and where that is silent, the default named."""
+
+    spec: str = Field(
+        description="The spec file (absolute, or relative to the project's folder), or the name of a spec: "
+        "`inbox-triage` for inbox-triage.eval.yaml."
+    )
+    engine: str = Field(
+        default="",
+        description="The agent: BACKEND, BACKEND:MODEL, or a model of claude-code. Default: `model` of caliper.yaml, "
+        "else claude-code. `scripted` costs nothing and measures nothing real.",
+    )
+    judge: str = Field(
+        default="",
+        description="Engine that judges `expect`. Default: the judge resource, else `judge_model` of caliper.yaml, "
+        "else the engine itself.",
+    )
+    ablate: list[str] = Field(
+        default_factory=list,
+        description="Declared skills to leave out: a control run, kept as a series of its own. `skill:NAME` or "
+        "`mcp:NAME` where a name stands for both.",
+    )
+    k: int | None = Field(default=None, ge=1, description="Attempts a task. Default: 3.")
+    workers: int | None = Field(default=None, ge=1, description="Attempts at once. Default: 4.")
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, description="Time limit of one attempt's agent. Default: 120."
+    )
+    fail_fast: int | None = Field(
+        default=None, ge=1, description="Give a task up after so many lost attempts in a row. Default: never."
+    )
+    isolated: bool | None = Field(
+        default=None,
+        description="Keep the operator's own rules, skills and servers out of the attempts. Default: as the spec says.",
+    )
+    tasks: list[str] = Field(default_factory=list, description="Names of the tasks to run. Default: all of them.")
+    resume: str = Field(
+        default="",
+        description="Id of a stopped, crashed or short run to complete: only what is missing is made. A larger `k` "
+        "tops it up. Everything but `workers` stays as it was.",
+    )
+    record: str = Field(
+        default="",
+        description="Set by the recorder of `caliper run`: id of a run that is executed elsewhere. It is followed and "
+        "shown; nothing is run. Leave empty.",
+    )
+    part: int = Field(
+        default=0,
+        ge=0,
+        description="With `record`: which part of a large run this Dagster run shows, from 1. 0: all of it.",
+    )
+
+
+@asset(
+    group_name="runs",
+    owners=["team:evals"],
+    kinds={"python"},
+    description="""One evaluation by configuration: a spec, an engine, an arm, k attempts a task.
+
+Materialize it and say in the launchpad what to run; only `spec` is needed. It runs the attempts in a pool of its own
+and, **while they end**, materializes the partitions of `attempts` and `verdicts`, then `scores` and `scoreboard`.
+Terminate it to stop: running agents end, cleanups run, finished attempts are kept, and `resume` takes it up again.
+
+`caliper run` appears here too, followed as it goes.""",
+)
+def eval_runs(
+    context: AssetExecutionContext,
+    config: EvalRunConfig,
+    claude_code: BackendResource,
+    scripted: BackendResource,
+    judge: Judge,
+    run_store: RunStore,
+    history: History,
+) -> Iterator[AssetMaterialization | AssetCheckEvaluation | MaterializeResult]:  # type: ignore[type-arg]
+    with plain_failures():
+        project = run_store.project()
+        if config.record:
+            folder = project.store.open(config.record)
+            yield from follow(context, project, folder, _part(folder, config.part))
+        else:
+            backends = backends_by_name([claude_code, scripted])
+            evaluation = _evaluation(project, config, judge, backends, context.run.run_id)
+            folder = evaluation.folder
+            yield from execute(context, project, evaluation, history)
+        header = folder.header()
+        yield MaterializeResult(metadata=metadata.eval_run_metadata(header, summarize(header, folder.state())))
+
+
+def _evaluation(
+    project: Project, config: EvalRunConfig, judge: Judge, backends: Backends, dagster_run_id: str
+) -> Evaluation:
+    if config.resume:
+        return resume(project, run_id=config.resume, k=config.k, workers=config.workers, backends=backends)
+    k = config.k or project.config.k
+    request = RunRequest(
+        spec_path=find_spec(project, config.spec),
+        engine=parse_engine(config.engine, flag="engine") if config.engine else None,
+        judge_engine=judge.choose(config.judge),
+        k=k,
+        workers=config.workers,
+        timeout_seconds=config.timeout_seconds,
+        fail_fast=config.fail_fast,
+        ablate=tuple(config.ablate),
+        user_customizations=None if config.isolated is None else not config.isolated,
+        only=frozenset((name, n) for name in config.tasks for n in range(1, k + 1)) if config.tasks else None,
+        origin="dagster",
+        dagster_run_id=dagster_run_id,
+    )
+    return prepare(project, request, backends=backends)
+
+
+def recording_config(header: RunHeader, root: Path, part: int) -> dict[str, object]:
+    """The configuration under which a run of the command line appears: what would run it again, and `record`."""
+    path = Path(header.spec_path)
+    judge = None if header.judge_backend is None else Engine(header.judge_backend, header.judge_model)
+    return {
+        "spec": str(path.relative_to(root)) if path.is_relative_to(root) else str(path),
+        "engine": metadata.engine_of(header),
+        "judge": "" if judge is None else str(judge),
+        "ablate": list(header.ablated),
+        "k": header.k,
+        "workers": header.workers,
+        "timeout_seconds": header.timeout_seconds,
+        "isolated": header.isolated,
+        "record": header.run_id,
+        "part": part,
+        **({} if header.fail_fast is None else {"fail_fast": header.fail_fast}),
+    }
+
+
+def _part(folder: RunFolder, number: int) -> Part | None:
+    header = folder.header()
+    return parts_of(header, folder.state().k or header.k)[number - 1] if number else None

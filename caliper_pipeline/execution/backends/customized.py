@@ -1,0 +1,100 @@
+"""A backend that sees the operator's machine with additions of its own: a folder for its command, variables for its
+agents. Everything else is the backend's own affair.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.transcript import AgentReply
+from caliper_pipeline.execution.backends.base import (
+    Backend,
+    BackendInfo,
+    Invocation,
+    JudgeAnswer,
+    JudgeInvocation,
+    Operator,
+    Refusal,
+)
+from caliper_pipeline.execution.command import Command, ProcessResult
+
+
+def customized(backend: Backend, *, folder: str = "", environment: Sequence[str] = ()) -> Backend:
+    """`folder` is searched for the command before `PATH`; `environment` holds names or globs of variables that
+    agents and judges of this backend may see besides. Without either it is the backend itself."""
+    if not folder and not environment:
+        return backend
+    return _Customized(backend, folder, tuple(environment))
+
+
+class _Customized:
+    def __init__(self, inner: Backend, folder: str, environment: tuple[str, ...]) -> None:
+        self.inner = inner
+        self.folder = folder
+        self.environment = environment
+        self.name = inner.name
+        self.capabilities = inner.capabilities
+
+    def __getattr__(self, name: str) -> object:
+        """What a backend offers beyond the protocol, such as the list of its user's customizations."""
+        return getattr(self.inner, name)
+
+    def check(
+        self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
+    ) -> BackendInfo:
+        return self.inner.check(self._seen(operator), extra_path, engine, spec_path)
+
+    def skills_root(self, home: Path) -> Path:
+        return self.inner.skills_root(home)
+
+    def prepare(self, invocation: Invocation) -> None:
+        self.inner.prepare(self._with(invocation))
+
+    def command(self, invocation: Invocation) -> Command:
+        return self.inner.command(self._with(invocation))
+
+    def read(self, result: ProcessResult) -> AgentReply:
+        return self.inner.read(result)
+
+    def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
+        return self.inner.refusal(result, reply)
+
+    def prepare_judge(self, invocation: JudgeInvocation) -> None:
+        self.inner.prepare_judge(replace(invocation, operator=self._seen(invocation.operator)))
+
+    def judge_command(self, invocation: JudgeInvocation) -> Command:
+        return self.inner.judge_command(replace(invocation, operator=self._seen(invocation.operator)))
+
+    def read_judge(self, result: ProcessResult) -> JudgeAnswer:
+        return self.inner.read_judge(result)
+
+    def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None:
+        return self.inner.judge_refusal(result, answer)
+
+    def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
+        return self.inner.explain(refusal, engine, judge=judge)
+
+    def _with(self, invocation: Invocation) -> Invocation:
+        return replace(invocation, operator=self._seen(invocation.operator))
+
+    def _seen(self, operator: Operator) -> Operator:
+        added = {
+            name: value
+            for name, value in operator.environment.items()
+            if any(fnmatchcase(name, pattern) for pattern in self.environment)
+        }
+        paths = {"PATH": self._search_path(operator)} if self.folder else {}
+        return replace(
+            operator,
+            environment={**operator.environment, **paths},
+            allowed={**operator.allowed, **paths},
+            agent_allowed={**operator.agent_allowed, **added},
+        )
+
+    def _search_path(self, operator: Operator) -> str:
+        before = operator.environment.get("PATH", os.defpath)
+        folder = str(Path(self.folder).expanduser())
+        return before if before.split(os.pathsep)[0] == folder else os.pathsep.join([folder, before])
