@@ -4,7 +4,6 @@ The skill is the folder that holds the `SKILL.md` that the spec names, even when
 Everything wrong with any of the skills is told together. Git sources are checked here and fetched elsewhere.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from caliper_pipeline.sources.frontmatter import FrontmatterFault, read_frontmat
 from caliper_pipeline.sources.git_state import GitState, find_git_state
 from caliper_pipeline.sources.placing import Placer
 from caliper_pipeline.sources.skill_files import LARGEST_FILE, Exclusions, Listing, Unreadable, list_files
-from caliper_pipeline.sources.text_file import decode, named_path, printable, read_bytes
+from caliper_pipeline.sources.text_file import absolute_path, decode, named_path, printable, read_bytes
 
 if TYPE_CHECKING:
     from caliper_pipeline.sources.spec_file import LoadedSpec
@@ -94,14 +93,7 @@ def _locate(entry: str, folder: Path, home: Path) -> Path:
     text = named_path(entry.strip())
     if text == "~" or text.startswith("~/"):
         text = f"{home}/{text[2:]}"
-    joined = folder / text
-    tidy = Path(os.path.normpath(joined))
-    try:
-        # `a/../b` is not `b` where `a` is a link.
-        same = tidy.parent.samefile(joined.parent)
-    except (OSError, ValueError):
-        same = True
-    return tidy if same else Path(os.path.realpath(joined.parent)) / joined.name
+    return absolute_path(folder / text)
 
 
 def _read_skill(path: Path, exclusions: Exclusions) -> Skill:

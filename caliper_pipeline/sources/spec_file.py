@@ -5,7 +5,6 @@ what the spec contains.
 """
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,15 @@ from caliper_pipeline.sources.lint import NamedFile, lint, lint_history
 from caliper_pipeline.sources.placing import Placer, by_line
 from caliper_pipeline.sources.skill_files import Exclusions
 from caliper_pipeline.sources.skill_source import read_skills
-from caliper_pipeline.sources.text_file import TextFile, named_path, printable, read_text, refused
+from caliper_pipeline.sources.text_file import (
+    TextFile,
+    absolute_path,
+    file_identity,
+    named_path,
+    printable,
+    read_text,
+    refused,
+)
 from caliper_pipeline.sources.yaml_tree import Node, read_tree
 
 
@@ -95,7 +102,7 @@ def check_spec(path: Path, file: TextFile, operator_home: Path) -> LoadedSpec:
     data = tree.data()
     if not isinstance(data, Mapping):
         raise refused(shown, f"must hold a mapping with `tasks:`, not {kind_of(data)}", tree.line)
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100  the folder that holds the link, when the spec is one
+    absolute = absolute_path(path)
     reading = _Reading(absolute, operator_home, tree, data, Placer(shown, tree))
     spec = reading.everything()
     if reading.problems or spec is None:
@@ -213,7 +220,7 @@ class _Reading:
                 message += ". A single line that ends in .py is taken for the path of a script"
             self.problems.append(self.placer.problem(Finding(path, message)))
             return
-        self.asserts[task_id(place)] = AssertSource(text, Path(os.path.abspath(file)))  # noqa: PTH100  links stay
+        self.asserts[task_id(place)] = AssertSource(text, absolute_path(file))
         self.named.append((path, file))
         for fault in examine_assert(text):
             self.tell(Problem(printable(named), fault.message, key=self.placer.key(path), line=fault.line), fault.fatal)
@@ -270,11 +277,10 @@ class _Reading:
                 tilde = "; `~` is not expanded here" if text.startswith("~") else ""
                 message = f"{printable(str(folder))} {fault}{tilde}"
                 self.problems.append(self.placer.problem(Finding(("sandbox", "extra_path", place), message)))
-            self.extra_path.append(os.path.abspath(folder))  # noqa: PTH100  links stay as the author chose them
+            self.extra_path.append(str(absolute_path(folder)))
 
     def read_skills(self) -> None:
         entries = self.data.get("skills")
-        status = self.path.stat()
         reading = read_skills(
             [entry if not isinstance(entry, str) or "\0" not in entry else None for entry in entries]
             if isinstance(entries, list)
@@ -284,7 +290,7 @@ class _Reading:
             exclusions=Exclusions(
                 tuple(text for _, text in self.sandbox("forbidden_files") if pattern_fault(text) is None),
                 self.path.parent,
-                (status.st_dev, status.st_ino),
+                file_identity(self.path),
             ),
             placer=self.placer,
         )

@@ -97,6 +97,26 @@ def named_path(text: str) -> str:
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
+def absolute_path(path: Path) -> Path:
+    """The path from the root, without `.` and `..`; when its last part is a link, that is not followed."""
+    tidy = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow the last link
+    try:
+        # `a/../b` is not `b` where `a` is a link.
+        same = tidy.parent.samefile(path.parent)
+    except (OSError, ValueError):
+        same = True
+    return tidy if same else Path(os.path.realpath(path.parent)) / path.name
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode, by which a file is known under all its names. `None`: it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def printable(text: str) -> str:
     """The text with what could steer a terminal, or cannot be written at all, made visible."""
     with contextlib.suppress(UnicodeError):

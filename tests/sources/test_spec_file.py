@@ -1,10 +1,13 @@
 """Spec files as authors and programs write them, with everything they name."""
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from caliper_pipeline.domain.errors import SpecError
 from caliper_pipeline.sources.spec_file import LoadedSpec, load_spec
@@ -346,3 +349,55 @@ def test_a_pipe_or_folder_in_place_of_a_spec_is_refused_at_once(tmp_path: Path) 
         load_spec(tmp_path / "p.eval.yaml", HOME)
     with pytest.raises(SpecError, match="is a folder"):
         load_spec(tmp_path, HOME)
+
+
+def test_a_spec_reached_over_a_linked_folder_is_the_one_the_system_opens(tmp_path: Path) -> None:
+    write(tmp_path, {"far/inner/x": "", "far/case.eval.yaml": f"skills: [./s/SKILL.md]\ntasks:\n{PROBE}"})
+    write(tmp_path, {"far/s/SKILL.md": skill("far")})
+    (tmp_path / "link").symlink_to("far/inner")
+    loaded = load_spec(tmp_path / "link/../case.eval.yaml", HOME)
+    assert loaded.directory == (tmp_path / "far").resolve()
+    assert loaded.skills[0].name == "far"
+
+
+# -- anything at all ---------------------------------------------------------------------------------------------------
+
+SEED = b"""\
+skills: [./s/SKILL.md, {repo: a/b, ref: v1}]
+sandbox: {forbidden_files: ["answers/.*"], extra_path: [./s]}
+mcp: {mail: {command: x, env: {A: "1"}}}
+user_customizations: no
+tasks:
+  - &t
+    name: A
+    prompt: Go.
+    activates: [tide-table]
+    assert: |
+      import os
+      assert os.path
+  - {<<: *t, name: "B \\ud83c\\udf0a", expect: !!str 5, history: ./h.yaml}
+"""
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(SEED)),
+            st.integers(0, 6),
+            st.binary(max_size=3) | st.sampled_from([b"\t", b"- ", b": ", b"{", b"*t", b"\xff", b"\0", b"~"]),
+        ),
+        max_size=4,
+    )
+)
+def test_a_damaged_spec_is_read_or_refused_and_nothing_else(
+    tmp_path: Path, edits: list[tuple[int, int, bytes]]
+) -> None:
+    write(tmp_path, {"s/SKILL.md": skill(), "h.yaml": "- user: x\n"})
+    data = SEED
+    for place, cut, new in edits:
+        data = data[:place] + new + data[place + cut :]
+    if not edits:
+        assert len(load(tmp_path, data).spec.tasks) == 2
+    with contextlib.suppress(SpecError):
+        load(tmp_path, data)
