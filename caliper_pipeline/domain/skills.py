@@ -56,7 +56,7 @@ class Skill:
 
 def files_digest(hashes: dict[str, str]) -> str:
     """The digest of an install, from path → `sha256:…` of each file."""
-    lines = "".join(f"{path}:{hashes[path]}\n" for path in sorted(hashes))
+    lines = "\n".join(f"{path}:{hashes[path]}" for path in sorted(hashes))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -7,6 +7,7 @@ in flight are lost.
 
 import os
 import queue
+import re
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -369,13 +370,20 @@ class _Execution:
             spec_path=Path(header.spec_path),
             installed_skills=installed,
             skills_ablated=any(not skill.installed for skill in header.skills),
-            forbidden_files=header.forbidden_files,
+            forbidden_files=_forbidden(header),
             judge_backend=self._evaluation.judge_backend,
             judge_engine=self._judge_engine(),
             assert_seconds=limits["assert_seconds"],
             judge_seconds=limits["judge_seconds"],
             retries=int(limits["retries"]),
         )
+
+
+def _forbidden(header: RunHeader) -> tuple[str, ...]:
+    """The patterns of the spec, and where the spec really lies when it was opened through a link."""
+    path = Path(header.spec_path)
+    real = path.resolve()
+    return header.forbidden_files if real == path else (*header.forbidden_files, re.escape(str(real)))
 
 
 class _Queue(Silent):

@@ -15,6 +15,7 @@ import click
 
 from caliper_pipeline import __version__
 from caliper_pipeline.domain.errors import CaliperError
+from caliper_pipeline.interfaces.problems import show_error
 
 COMMANDS = {
     "validate": ("validate_command:validate", "Check a spec and its skills, without running anything."),
@@ -69,7 +70,7 @@ def main() -> None:
         click.echo("Interrupted.", err=True)
         code = 130
     except CaliperError as error:
-        _show(error)
+        show_error(error)
         code = error.exit_code
     except BrokenPipeError:
         # The reader went away: nothing is wrong, and nothing more can be said on that stream.
@@ -93,12 +94,6 @@ def _forgive_encodings() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-
-
-def _show(error: CaliperError) -> None:
-    click.echo(f"Error: {error.message}", err=True)
-    if error.hint is not None:
-        click.echo(error.hint, err=True)
 
 
 if __name__ == "__main__":

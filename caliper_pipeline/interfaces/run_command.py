@@ -13,11 +13,14 @@ import click
 
 from caliper_pipeline.domain.engine import Engine, parse_engine
 from caliper_pipeline.domain.errors import BadInput
-from caliper_pipeline.evaluation.prepare import prepare
-from caliper_pipeline.evaluation.project import Project, find_project
-from caliper_pipeline.evaluation.request import RunRequest, RunSummary
-from caliper_pipeline.evaluation.resume import resume as resume_run
-from caliper_pipeline.evaluation.run import Evaluation
+from caliper_pipeline.interfaces.lean_imports import without_pydantic_plugins
+
+with without_pydantic_plugins():
+    from caliper_pipeline.evaluation.prepare import prepare
+    from caliper_pipeline.evaluation.project import Project, find_project
+    from caliper_pipeline.evaluation.request import RunRequest, RunSummary
+    from caliper_pipeline.evaluation.resume import resume as resume_run
+    from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.interfaces.render.live import make_progress
 from caliper_pipeline.interfaces.render.run import show_run

@@ -96,8 +96,7 @@ class Bench:
             cwd=self.folder,
             env=self.environment | (extra or {}),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=300,
         )
         return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace"), time.monotonic() - begun

@@ -15,7 +15,7 @@ def main() -> None:
     libraries, path = sys.argv[1:]
     sys.path += [folder for folder in libraries.split(os.pathsep) if folder]
     sys.argv = [path]
-    builtins.exit = builtins.quit = sys.exit
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)
     module = type(sys)("__main__")
     module.__file__ = path
     sys.modules["__main__"] = module
