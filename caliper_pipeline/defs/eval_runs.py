@@ -11,7 +11,7 @@ from dagster import AssetCheckEvaluation, AssetExecutionContext, AssetMaterializ
 from pydantic import Field
 
 from caliper_pipeline.defs import metadata
-from caliper_pipeline.defs.recording import Part, parts_of
+from caliper_pipeline.defs.recording import parts_of
 from caliper_pipeline.defs.resources import BackendResource, History, Judge, RunStore, backends_by_name
 from caliper_pipeline.defs.telling import execute, follow, plain_failures
 from caliper_pipeline.domain.engine import Engine, parse_engine
@@ -23,7 +23,6 @@ from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.resume import resume
 from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.evaluation.standing import summarize
-from caliper_pipeline.storage.runs import RunFolder
 
 
 class EvalRunConfig(Config):
@@ -103,7 +102,8 @@ def eval_runs(
         project = run_store.project()
         if config.record:
             folder = project.store.open(config.record)
-            yield from follow(context, project, folder, _part(folder, config.part))
+            part = parts_of(folder.header())[config.part - 1] if config.part else None
+            yield from follow(context, project, folder, part)
         else:
             backends = backends_by_name([claude_code, scripted])
             evaluation = _evaluation(project, config, judge, backends, context.run.run_id)
@@ -153,8 +153,3 @@ def recording_config(header: RunHeader, root: Path, part: int) -> dict[str, obje
         "part": part,
         **({} if header.fail_fast is None else {"fail_fast": header.fail_fast}),
     }
-
-
-def _part(folder: RunFolder, number: int) -> Part | None:
-    header = folder.header()
-    return parts_of(header, folder.state().k or header.k)[number - 1] if number else None

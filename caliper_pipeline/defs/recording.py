@@ -24,7 +24,7 @@ from dagster import (
 
 from caliper_pipeline.defs import metadata
 from caliper_pipeline.defs.owner import owner_tags
-from caliper_pipeline.defs.partitions import add_run_keys, attempt_partition, unjudged
+from caliper_pipeline.defs.partitions import add_keys, add_run_keys, attempt_partition, unjudged
 from caliper_pipeline.domain.records import AttemptRecord, Line, RunHeader, SkillHeader, VerdictRecord
 from caliper_pipeline.domain.results import Results
 from caliper_pipeline.domain.series import slug
@@ -61,9 +61,12 @@ class Part:
     task_ids: frozenset[str]
 
 
-def parts_of(header: RunHeader, k: int, *, most_events: int | None = None) -> list[Part]:
-    """The run cut by task, so that no part gives more events than a Dagster run should hold."""
-    each = 2 * k + 1
+def parts_of(header: RunHeader, *, most_events: int | None = None) -> list[Part]:
+    """The run cut by task, so that no part gives more events than a Dagster run should hold.
+
+    As it was begun: topping it up later does not move a task to another part.
+    """
+    each = 2 * header.k + 1
     size = max(1, ((MOST_EVENTS if most_events is None else most_events) - 4) // each)
     ids = [task.task_id for task in header.tasks]
     chunks = [ids[start : start + size] for start in range(0, len(ids), size)] or [[]]
@@ -108,12 +111,13 @@ class Recording:
         self._keys = {task.task_id: task.key for task in self._header.tasks}
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
         self._told = told_of(instance, self._header.run_id)
-        self.told = 0
-        """Events given so far."""
+        self._most = 0
+        """Numbers of attempts up to here are known to the instance."""
 
     def opening(self) -> Iterator[Event]:
         """Make the partitions known; spec and sources, where they are news."""
-        add_run_keys(self._instance, self._header, k=self._folder.state().k or self._header.k)
+        self._most = self._folder.state().k or self._header.k
+        add_run_keys(self._instance, self._header, k=self._most)
         if self._part.number != 1:
             return
         header, spec = self._header, slug(self._header.spec)
@@ -123,8 +127,8 @@ class Recording:
         )
         for asset, digest, entries in digests:
             if self._is_news(asset, spec, digest):
-                yield self._count(
-                    AssetMaterialization(asset, partition=spec, metadata=entries, tags={"dagster/data_version": digest})
+                yield AssetMaterialization(
+                    asset, partition=spec, metadata=entries, tags={"dagster/data_version": digest}
                 )
 
     def line(self, line: Line) -> Iterator[Event]:
@@ -137,6 +141,9 @@ class Recording:
             return
         if self._only is not None and (line.task_name, line.attempt) not in self._only:
             return
+        if line.attempt > self._most:
+            self._most = line.attempt
+            add_keys(self._instance, attempts=self._most)
         partition = attempt_partition(self._keys[line.task_id], line.attempt)
         if isinstance(line, AttemptRecord):
             if self._tell(ATTEMPTS, partition, 1):
@@ -179,12 +186,7 @@ class Recording:
         if told in self._told:
             return False
         self._told.add(told)
-        self.told += 1
         return True
-
-    def _count(self, event: Event) -> Event:
-        self.told += 1
-        return event
 
     def _is_news(self, asset: AssetKey, partition: str, digest: str) -> bool:
         shown = self._shown(asset, partition)

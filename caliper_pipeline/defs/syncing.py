@@ -34,11 +34,11 @@ def record_run(root: Path, run_id: str, *, part: int | None = None, beside: bool
     folder = project.store.open(run_id)
     with open_instance(dagster_home(root)) as instance:
         if part is not None:
-            return 0 if _record(instance, project, folder, parts_of_run(folder)[part - 1 : part]) else 1
+            return 0 if _record(instance, project, folder, parts_of(folder.header())[part - 1 : part]) else 1
         if beside:
-            return 0 if _record(instance, project, folder, parts_of_run(folder)[1:]) else 1
+            return 0 if _record(instance, project, folder, parts_of(folder.header())[1:]) else 1
         with telling(folder, alone=True):
-            done = _record(instance, project, folder, parts_of_run(folder))
+            done = _record(instance, project, folder, parts_of(folder.header()))
             if done:
                 _remember(instance, folder)
         return 0 if done else 1
@@ -86,11 +86,6 @@ def reap(instance: DagsterInstance) -> int:
     return len(dead)
 
 
-def parts_of_run(folder: RunFolder) -> list[Part]:
-    header = folder.header()
-    return parts_of(header, folder.state().k or header.k)
-
-
 def _lacking(instance: DagsterInstance, project: Project, folder: RunFolder) -> list[Part]:
     """The parts of which Dagster lacks something."""
 
@@ -98,7 +93,7 @@ def _lacking(instance: DagsterInstance, project: Project, folder: RunFolder) -> 
         recording = Recording(instance, project, folder, part)
         return any(True for step in (recording.rest, recording.closing) for _ in step())
 
-    return [part for part in parts_of_run(folder) if lacks(part)]
+    return [part for part in parts_of(folder.header()) if lacks(part)]
 
 
 def _record(instance: DagsterInstance, project: Project, folder: RunFolder, parts: list[Part]) -> bool:

@@ -50,7 +50,7 @@ def execute(
     """Execute the evaluation here and tell of it. Terminating the step stops it, and what is finished is still told."""
     folder, header = evaluation.folder, evaluation.header
     only = evaluation.regrading.only if evaluation.regrading is not None else evaluation.only
-    parts: list[Part | None] = [None] if only is not None else [*_parts(folder)]
+    parts: list[Part | None] = [None] if only is not None else [*parts_of(header)]
     first = parts[0]
     recording = Recording(context.instance, project, folder, first, only=only)
     _tag(context, folder, first)
@@ -147,11 +147,6 @@ def _end_like(context: AssetExecutionContext, folder: RunFolder, *, interrupted:
         raise Failure(description=f"Whoever executed the run ended before it was over. {again}", allow_retries=False)
     if end.status != "completed":
         raise Failure(description=f"The run was stopped: {end.reason}\n{again}", allow_retries=False)
-
-
-def _parts(folder: RunFolder) -> list[Part]:
-    header = folder.header()
-    return parts_of(header, folder.state().k or header.k)
 
 
 def _tag(context: AssetExecutionContext, folder: RunFolder, part: Part | None) -> None:

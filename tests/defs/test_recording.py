@@ -104,7 +104,7 @@ def test_parts_cut_by_task_and_together_tell_everything_once(
     root: Path, project: Project, instance: DagsterInstance
 ) -> None:
     folder = finished_run(root, tasks=[f"T{n}" for n in range(7)], k=2)
-    parts = parts_of(folder.header(), 2, most_events=20)
+    parts = parts_of(folder.header(), most_events=20)
     assert [len(part.task_ids) for part in parts] == [3, 3, 1]
     pieces = [told(events_of(Recording(instance, project, folder, part))) for part in parts]
     assert all(len(piece) <= 20 for piece in pieces)
@@ -123,7 +123,7 @@ def test_parts_cut_by_task_and_together_tell_everything_once(
 )
 def test_no_dagster_run_is_larger_than_its_page_bears(root: Path, tasks: int, k: int, count: int) -> None:
     folder = make_run(root, tasks=[f"T{n}" for n in range(tasks)], k=k)
-    assert len(parts_of(folder.header(), k)) == count
+    assert len(parts_of(folder.header())) == count
 
 
 # -- on the persistent instance
