@@ -49,8 +49,12 @@ class KeeperPool:
         fds = [self._null if stdin is None else stdin, writers[0], writers[-1], *(readers if command.linger else ())]
         for _ in range(_TRIES):
             control = self._take()
-            if _accepted(control, job, fds):
-                return Kept(self, control, command)
+            try:
+                if _accepted(control, job, fds):
+                    return Kept(self, control, command)
+            except BaseException:
+                control.close()
+                raise
             control.close()  # that keeper, or the server that was to make it, was killed: nothing was started
         raise OSError("no process can be started: the limit of processes or of memory is reached")
 

@@ -60,24 +60,26 @@ class ProcessLauncher:
         if stop.is_set:
             return ProcessResult(None, cancelled=True)
         began = time.monotonic()
-        with _Descriptors() as fds:
-            try:
-                stdin = None if command.stdin is None else fds.staged(command.stdin)
-                pairs = [fds.pipe() for _ in range(1 if command.merge_output else 2)]
-                readers = [reader for reader, _ in pairs]
-                writers = [writer for _, writer in pairs]
-                running = self._starter.start(command, stdin, writers, readers)
-            except OSError as error:
-                return ProcessResult(None, start_error=error.strerror or str(error))
-            for fd in writers:
-                fds.close(fd)
-            wait = _Wait(command, running, [_Output(fd, command) for fd in readers], stop, began)
-            try:
+        running: Running | None = None
+        try:
+            with _Descriptors() as fds:
+                try:
+                    stdin = None if command.stdin is None else fds.staged(command.stdin)
+                    pairs = [fds.pipe() for _ in range(1 if command.merge_output else 2)]
+                    readers = [reader for reader, _ in pairs]
+                    writers = [writer for _, writer in pairs]
+                    running = self._starter.start(command, stdin, writers, readers)
+                except OSError as error:
+                    return ProcessResult(None, start_error=error.strerror or str(error))
+                for fd in writers:
+                    fds.close(fd)
+                wait = _Wait(command, running, [_Output(fd, command) for fd in readers], stop, began)
                 result = wait.finish(self._stop_grace, self._timeout_grace)
-            except BaseException:  # Ctrl-C in this thread: nothing may stay behind
+        except BaseException:  # Ctrl-C in this thread, say: nothing may stay behind
+            if running is not None:
                 running.kill()
                 running.end(LOST_SECONDS)
-                raise
+            raise
         if running.release():
             with self._lock:
                 self._lingering.setdefault(command.group, []).append(running)

@@ -97,16 +97,17 @@ def make_attempt_folder(temp_root: Path | None = None) -> AttemptFolder:
 
 
 def find_temp_root() -> Path:
-    """The system's folder for temporary files, links resolved. Raises `CannotRun` when there is none."""
-    named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
-    usable = [
-        Path(os.path.realpath(folder))
-        for folder in (*named, "/tmp", "/var/tmp")
-        if Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    ]
-    if not usable:
+    """The folder for temporary files that attempts are made in, links resolved. Raises `CannotRun`: there is none."""
+    roots = _temp_roots()
+    if not roots:
         raise CannotRun("There is no folder for temporary files.", hint="Set TMPDIR to one that can be written to.")
-    return next((folder for folder in usable if _is_clean(folder)), usable[0])
+    return next((folder for folder in roots if _is_clean(folder)), roots[0])
+
+
+def _temp_roots() -> list[Path]:
+    named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
+    roots = dict.fromkeys(os.path.realpath(folder) for folder in (*named, "/tmp", "/var/tmp"))
+    return [Path(root) for root in roots if Path(root).is_dir() and os.access(root, os.W_OK | os.X_OK)]
 
 
 def _is_clean(folder: Path) -> bool:
@@ -116,13 +117,13 @@ def _is_clean(folder: Path) -> bool:
 
 def sweep_stale(temp_root: Path | None = None) -> int:
     """Remove the folders of attempts whose owner is dead; how many attempts. Safe beside others that do the same."""
-    root = temp_root or find_temp_root()
     swept = 0
-    with os.scandir(root) as entries:
-        names = [entry.name for entry in entries if _NAME.match(entry.name)]
-    for name in names:
-        with contextlib.suppress(OSError):  # somebody else's, or gone meanwhile
-            swept += _sweep(root, name)
+    for root in [temp_root] if temp_root is not None else _temp_roots():
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if _NAME.match(entry.name)]
+        for name in names:
+            with contextlib.suppress(OSError):  # somebody else's, or gone meanwhile
+                swept += _sweep(root, name)
     return swept
 
 

@@ -1,6 +1,7 @@
 """Real commands, each started and ended by a real launcher."""
 
 import os
+import resource
 import select
 import signal
 import sys
@@ -279,6 +280,34 @@ def test_a_hook_that_passed_its_limit_leaves_nothing(
 
 
 @on_linux
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+def test_an_exception_in_the_waiting_thread_leaves_nothing(
+    launcher: ProcessLauncher, stop: StopToken, tmp_path: Path
+) -> None:
+    """As Ctrl-C does where nobody handles it."""
+    os.mkfifo(tmp_path / "up")
+    pids: list[int] = []
+
+    def interrupt() -> None:
+        pids.append(int((tmp_path / "up").read_text()))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def refuse(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, refuse)
+    helper = threading.Thread(target=interrupt, daemon=True)
+    helper.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launcher.run(sh("echo $$ > up; exec sleep 300", tmp_path), stop)
+    finally:
+        helper.join(10)
+        signal.signal(signal.SIGUSR1, before)
+    assert has_ended(pids[0])
+
+
+@on_linux
 @pytest.mark.parametrize(
     "escape",
     [
@@ -347,6 +376,21 @@ def test_many_threads_may_run_commands_at_once(either: ProcessLauncher, stop: St
 
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(one, range(100))) == [b"%d\nin" % number for number in range(100)]
+
+
+@on_linux
+def test_a_lack_of_descriptors_is_said(launcher: ProcessLauncher, stop: StopToken, tmp_path: Path) -> None:
+    launcher.run(sh("true", tmp_path), stop)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 2, hard))
+    try:
+        result = launcher.run(sh("true", tmp_path), stop)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (result.exit_code, result.start_error) == (None, "Too many open files")
+    assert launcher.run(sh("true", tmp_path), stop).ok
 
 
 @on_linux

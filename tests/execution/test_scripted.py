@@ -82,7 +82,7 @@ class Stage:
         reply = self.backend.read(result)
         return Played(result, reply, self.backend.refusal(result, reply))
 
-    def judge(self, *, check: bool = False, **changes: object) -> "tuple[ProcessResult, JudgeAnswer, Refusal | None]":
+    def judge(self, **changes: object) -> "tuple[ProcessResult, JudgeAnswer, Refusal | None]":
         invocation = JudgeInvocation(
             ENGINE, "Did it?", self.home, self.workdir, OPERATOR, 30, task_name="T", spec_path=self.spec
         )
@@ -270,6 +270,12 @@ def test_a_judge_that_is_not_told_of_the_task_still_finds_its_script(stage: Stag
     stage.backend.check(OPERATOR, (), ENGINE, stage.spec)
     texts = {stage.judge(spec_path=None, task_name="", prompt=f"Question {n}")[1].text for n in range(12)}
     assert {json.loads(text)["passed"] for text in texts} == {True, False}
+
+
+def test_rulings_by_task_need_the_task(stage: Stage) -> None:
+    refusal = stage.write("judge: {tasks: {T: {passed: false}}}").judge(task_name="")[2]
+    assert refusal is not None
+    assert (refusal.kind, "nobody told which task is judged" in refusal.text) == ("configuration", True)
 
 
 def test_rulings_follow_the_attempt_not_the_moment(stage: Stage) -> None:

@@ -202,6 +202,14 @@ def test_temporary_folders_below_instructions_are_passed_over(tmp_path: Path, mo
     assert find_temp_root() != inside.resolve()
 
 
+def test_every_temporary_folder_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_stale(tmp_path)
+    (tmp_path / "CLAUDE.md").write_text("It appeared after the attempts were made.")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert sweep_stale() >= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["CLAUDE.md"]
+
+
 def test_no_room_for_an_attempt_is_said(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match="No folder for an attempt"):
         make_attempt_folder(tmp_path / "missing")

@@ -104,12 +104,14 @@ class Scripted:
         if spec_path is not None or invocation.engine.model is not None:
             script = load_script(find_script(invocation.engine, spec_path))
         question = str(invocation.attempt) if invocation.task_name else _digest(invocation.prompt)
+        plan = Plan(_digest("judge", question, invocation.retry), script.judge_model if script else None)
         if script is None:
-            ruling = Ruling(passed=True)
+            plan.rule(Ruling(passed=True), invocation.retry, None)
+        elif script.judge_tasks and EVERY not in script.judge_tasks and not invocation.task_name:
+            plan.fail(Failure("configuration", message=f"{script.path}: nobody told which task is judged"), 0)
         else:
             ruling = script.ruling(invocation.task_name, invocation.ablated, question)
-        plan = Plan(_digest("judge", question, invocation.retry), script.judge_model if script else None)
-        plan.rule(ruling, invocation.retry, script.judge_tokens if script else None)
+            plan.rule(ruling, invocation.retry, script.judge_tokens)
         return plan.command(agent_environment(invocation.operator, invocation.home), invocation)
 
     def read_judge(self, result: ProcessResult) -> JudgeAnswer:
