@@ -59,7 +59,7 @@ def add_keys(
     )
     for definition, keys in wanted:
         if keys and definition.name is not None:
-            _add(instance, definition.name, keys)
+            _add(instance, definition.name, list(dict.fromkeys(keys)))
 
 
 def add_run_keys(instance: DagsterInstance, header: RunHeader, *, k: int) -> None:

@@ -39,6 +39,7 @@ EVAL_RUNS = AssetKey("eval_runs")
 FROM_SOURCES, FROM_VERDICTS, FROM_SCORES = unjudged("specs", "skill_sources"), unjudged("verdicts"), unjudged("scores")
 USABLE_ATTEMPTS = "usable_attempts"
 
+DATA_VERSION_TAG = "dagster/data_version"
 RUN_TAG = "caliper/run"
 RUNS_TAG_PREFIX = "caliper.run/"
 """With the run id behind it: on Dagster runs that serve several runs of ours."""
@@ -127,9 +128,7 @@ class Recording:
         )
         for asset, digest, entries in digests:
             if self._is_news(asset, spec, digest):
-                yield AssetMaterialization(
-                    asset, partition=spec, metadata=entries, tags={"dagster/data_version": digest}
-                )
+                yield AssetMaterialization(asset, partition=spec, metadata=entries, tags={DATA_VERSION_TAG: digest})
 
     def line(self, line: Line) -> Iterator[Event]:
         """The events that a line gives; none when Dagster has them, or when they belong to another part."""
@@ -190,7 +189,7 @@ class Recording:
 
     def _is_news(self, asset: AssetKey, partition: str, digest: str) -> bool:
         shown = self._shown(asset, partition)
-        return shown is None or (shown.tags or {}).get("dagster/data_version") != digest
+        return shown is None or (shown.tags or {}).get(DATA_VERSION_TAG) != digest
 
     def _shows_later(self, asset: AssetKey, partition: str) -> bool:
         shown = self._shown(asset, partition)

@@ -11,7 +11,7 @@ from dagster import (
 
 from caliper_pipeline.defs import metadata
 from caliper_pipeline.defs.partitions import add_keys, spec_partitions
-from caliper_pipeline.defs.recording import SKILL_SOURCES, SPECS, sources_digest
+from caliper_pipeline.defs.recording import DATA_VERSION_TAG, SKILL_SOURCES, SPECS, sources_digest
 from caliper_pipeline.defs.resources import RunStore
 from caliper_pipeline.defs.telling import plain_failures
 from caliper_pipeline.domain.series import slug
@@ -19,8 +19,6 @@ from caliper_pipeline.evaluation.discovery import find_specs, spec_name
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.registration import DescribedSpec, describe
 from caliper_pipeline.evaluation.registry import register
-
-DATA_VERSION_TAG = "dagster/data_version"
 
 
 @asset(

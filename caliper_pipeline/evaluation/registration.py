@@ -1,11 +1,15 @@
 """Making a spec known before it ever ran: what it holds, and the series that its tasks belong to by default."""
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import parse_engine
+from caliper_pipeline.domain.errors import CaliperError
 from caliper_pipeline.domain.records import SkillHeader, TaskHeader
 from caliper_pipeline.domain.series import Series
+from caliper_pipeline.evaluation.discovery import find_specs, spec_name
 from caliper_pipeline.evaluation.prepare import loads_customizations, skill_header, task_headers
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.registry import RegisteredSeries, new_series
@@ -57,3 +61,39 @@ def describe(project: Project, path: Path) -> DescribedSpec:
         git_commit=git.commit if git is not None else None,
         git_dirty=git.dirty if git is not None else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has changed among a project's specs since somebody looked."""
+
+    specs: tuple[DescribedSpec, ...]
+    """New or edited, and readable."""
+    known: dict[str, str]
+    """Path relative to the root → digest of its bytes: what to look again with. Unreadable ones are not in it."""
+    unreadable: tuple[str, ...]
+    """Why some could not be read: faulty, or half written. They are looked at again the next time."""
+
+
+def look_for_news(project: Project, known: Mapping[str, str]) -> News:
+    """By content, not by time stamps: copies of old files are news, and touched ones are not."""
+    found: list[DescribedSpec] = []
+    seen: dict[str, str] = {}
+    unreadable: list[str] = []
+    taken: dict[str, str] = {}
+    for path in find_specs(project):
+        place = path.relative_to(project.root).as_posix()
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            other = taken.setdefault(spec_name(path), place)
+            if other != place:
+                unreadable.append(f"{place}: another spec of that name is at {other}.")
+            elif known.get(place) == digest:
+                seen[place] = digest
+            else:
+                described = describe(project, path)
+                found.append(described)
+                seen[place] = described.spec_digest
+        except (CaliperError, OSError) as error:
+            unreadable.append(str(error))
+    return News(tuple(found), seen, tuple(unreadable))

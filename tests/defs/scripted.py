@@ -24,18 +24,19 @@ tasks:
     ablated:
       - steps: [{run: echo x >> flag}, {say: Flagged.}]
 """
-SLOW = """\
+GATED = """\
 tasks:
   One:
     - steps: [{run: echo x >> flag}, {say: Flagged.}]
   Two:
-    - steps: [{wait: 60}]
+    - steps: [{run: "until [ -e GATE ]; do sleep 0.05; done"}]
 """
+"""The second task goes on when the gate is there."""
 
 
 def lay_out(root: Path, *, name: str = "mail", spec: str = SPEC, script: str = SCRIPT) -> Path:
     (root / "SKILL.md").write_text(SKILL, encoding="utf-8")
     path = root / f"{name}.eval.yaml"
     path.write_text(spec, encoding="utf-8")
-    (root / f"{name}.script.yaml").write_text(script, encoding="utf-8")
+    (root / f"{name}.script.yaml").write_text(script.replace("GATE", str(root / "gate")), encoding="utf-8")
     return path

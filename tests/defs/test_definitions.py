@@ -56,7 +56,8 @@ def test_they_load_as_a_code_location_does() -> None:
 def test_everything_is_described() -> None:
     assert [s.key.to_user_string() for s in defs.resolve_all_asset_specs() if not s.description] == []
     repository = defs.get_repository_def()
-    assert [job.name for job in repository.get_all_jobs() if not job.name.startswith("__") and not job.description] == []
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    assert [item.name for item in (*jobs, *repository.sensor_defs) if not item.description] == []
     for resource in (defs.resources or {}).values():
         assert type(resource).__doc__
         assert all(field.description for field in type(resource).model_fields.values())

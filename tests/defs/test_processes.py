@@ -16,7 +16,7 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from caliper_pipeline.defs.home import open_instance
 from caliper_pipeline.defs.recording import told_of
 from caliper_pipeline.storage.runs import RunStore
-from tests.defs.scripted import SLOW, lay_out
+from tests.defs.scripted import GATED, lay_out
 
 T = TypeVar("T")
 CALIPER = [sys.executable, "-m", "caliper_pipeline.interfaces.cli"]
@@ -110,7 +110,7 @@ def test_a_command_is_recorded_before_it_returns_when_it_waits(root: Path, home:
 
 
 def test_ctrl_c_in_the_terminal_is_shown_as_canceled(root: Path, home: Path) -> None:
-    lay_out(root, spec=HOOKS, script=SLOW)
+    lay_out(root, spec=HOOKS, script=GATED)
     with start_run(root) as command:
         wait_for(lambda: one_told(home, root))
         command.send_signal(signal.SIGINT)
@@ -122,7 +122,7 @@ def test_ctrl_c_in_the_terminal_is_shown_as_canceled(root: Path, home: Path) -> 
 
 
 def test_terminating_it_in_the_ui_stops_the_command(root: Path, home: Path) -> None:
-    lay_out(root, spec=HOOKS, script=SLOW)
+    lay_out(root, spec=HOOKS, script=GATED)
     with start_run(root) as command:
         run = wait_for(lambda: one_told(home, root))
         with dagster(home) as instance:
@@ -134,10 +134,11 @@ def test_terminating_it_in_the_ui_stops_the_command(root: Path, home: Path) -> N
 
 
 def test_what_a_killed_recorder_left_is_told_by_sync(root: Path, home: Path) -> None:
-    lay_out(root, script=SLOW.replace("60", "3"))
+    lay_out(root, script=GATED)
     with start_run(root) as command:
         run = wait_for(lambda: one_told(home, root))
         os.kill(int(run.tags[".dagster/caliper_pid"]), signal.SIGKILL)
+        (root / "gate").touch()
         command.communicate()
     assert command.returncode == 0
     assert runs_in(home)[0].status is DagsterRunStatus.STARTED
@@ -151,7 +152,7 @@ def test_what_a_killed_recorder_left_is_told_by_sync(root: Path, home: Path) -> 
 
 
 def test_a_terminated_step_ends_agents_runs_cleanups_and_keeps_what_is_finished(root: Path, home: Path) -> None:
-    lay_out(root, spec=HOOKS, script=SLOW)
+    lay_out(root, spec=HOOKS, script=GATED)
     with subprocess.Popen(
         [sys.executable, "-c", STEP, str(home)], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as step:
