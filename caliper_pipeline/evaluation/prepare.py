@@ -62,6 +62,7 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
         header = replace(
             header,
             judge_backend=judge_engine.backend if judge_engine else None,
+            simulated=engine.simulated or (judge_engine is not None and judge_engine.simulated),
             judge_model=judge_engine.model if judge_engine else None,
             judge_prompt_version=prompt_version() if judge_engine else None,
             cli_version=info.version,
@@ -213,7 +214,6 @@ def _header(
         dagster_run_id=request.dagster_run_id,
         pid=os.getpid(),
         limits=limits,
-        simulated=engine.simulated,
     )
 
 

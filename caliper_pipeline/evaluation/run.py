@@ -369,6 +369,7 @@ class _Execution:
             operator=self._project.operator,
             spec_path=Path(header.spec_path),
             installed_skills=installed,
+            ablated=header.ablated,
             skills_ablated=any(not skill.installed for skill in header.skills),
             forbidden_files=_forbidden(header),
             judge_backend=self._evaluation.judge_backend,

@@ -6,8 +6,6 @@ attempt is a value; only what makes the whole run pointless is raised, and whate
 """
 
 import random
-import select
-import time
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -194,7 +192,7 @@ class Attempts:
             calls.refusal = None if result.timed_out else settings.backend.refusal(result, reply)
             if calls.refusal is None or calls.refusal.fatal or retry == settings.retries:
                 break
-            if not wait(self._stop, settings.backoff_seconds * 2**retry * (1 + random.random() / 4)):
+            if not self._stop.wait(settings.backoff_seconds * 2**retry * (1 + random.random() / 4)):
                 raise Stopped
         return calls
 
@@ -207,7 +205,7 @@ class Attempts:
             if item.usage is not None:
                 usage = item.usage if usage is None else usage.plus(item.usage)
         warnings = []
-        if reply.model is not None and self._settings.engine.model is not None:
+        if reply.model is not None and self._settings.engine.model is not None and not self._settings.engine.simulated:
             warnings += _model_warning(self._settings.engine.model, reply.model)
         return AttemptRecord(
             task_id=task.task_id,
@@ -251,7 +249,7 @@ class Attempts:
                 "cli_error": calls.replies[-1].cli_error if calls.replies else None,
                 "refusal": calls.refusal.kind if calls.refusal else None,
             },
-            workdir_tar=tar if kept.files else None,
+            workdir_tar=tar if tar.exists() else None,
         )
         if calls.refusal is not None and calls.refusal.fatal:
             # The evidence stays, but no line: a resumed run makes this attempt again once the cause is mended.
@@ -375,17 +373,6 @@ def internal_verdict(record: AttemptRecord) -> VerdictRecord:
         graded_at=datetime.now(UTC),
         assert_evidence=record.error,
     )
-
-
-def wait(stop: StopToken, seconds: float) -> bool:
-    """Wait that long. False: stopped meanwhile."""
-    poll = select.poll()
-    poll.register(stop.fileno(), select.POLLIN)
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        if poll.poll(left * 1000):
-            return False
-    return not stop.is_set
 
 
 def _setup_error(hook: ProcessResult, limit: float) -> str:

@@ -1,6 +1,8 @@
 """What is started and what came of it: plain values between the backends, the steps and the process launcher."""
 
 import os
+import select
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +90,16 @@ class StopToken:
     def fileno(self) -> int:
         """Readable, for good, once the token is set."""
         return self._reader
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long. False: set meanwhile."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if poll.poll(left * 1000):
+                return False
+        return not self._set
 
     def close(self) -> None:
         os.close(self._reader)

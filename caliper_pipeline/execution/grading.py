@@ -17,7 +17,7 @@ from caliper_pipeline.execution.backends.base import Backend, Operator, Refusal
 from caliper_pipeline.execution.command import Launcher, StopToken
 from caliper_pipeline.execution.environment import step_environment
 from caliper_pipeline.execution.judge.assertion import run_assert
-from caliper_pipeline.execution.judge.autorater import JudgeResult, ask_judge
+from caliper_pipeline.execution.judge.autorater import JudgeResult, Subject, ask_judge
 from caliper_pipeline.execution.workdir import AttemptFolder
 
 
@@ -30,6 +30,7 @@ class GradingSettings:
     operator: Operator
     spec_path: Path
     installed_skills: tuple[str, ...]
+    ablated: tuple[str, ...]
     skills_ablated: bool
     forbidden_files: tuple[str, ...]
     judge_backend: Backend | None
@@ -100,6 +101,7 @@ class Grader:
                     limit_seconds=settings.judge_seconds,
                     retries=settings.retries,
                     group=given.folder.group,
+                    subject=Subject(task.name, record.attempt, settings.ablated, settings.spec_path),
                 )
                 if judge.cancelled:
                     return Graded(asked=judge.asked, answered=tuple(judge.answered))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -87,6 +87,7 @@ NAMES = st.lists(st.from_regex(r"MY_[A-Z]{1,8}\*?", fullmatch=True), max_size=3)
 SECONDS = st.floats(min_value=0.1, max_value=1e5)
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {},

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -269,6 +269,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
+@settings(deadline=None)
 @given(specs())
 def test_every_spec_survives_yaml_and_json(data: dict[str, Any]) -> None:
     spec = EvalSpec.read(data)

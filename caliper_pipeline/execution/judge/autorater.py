@@ -6,10 +6,9 @@ the transcript cut further, and only after the model said so. Whatever it comes 
 """
 
 import random
-import select
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from caliper_pipeline.domain.engine import Engine
@@ -56,6 +55,16 @@ class JudgeResult:
     """What came back from each call that was answered, as it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Which attempt is judged. Only a judge that plays a script looks at it."""
+
+    task_name: str = ""
+    attempt: int = 1
+    ablated: tuple[str, ...] = ()
+    spec_path: Path | None = None
+
+
 def ask_judge(
     launcher: Launcher,
     stop: StopToken,
@@ -70,13 +79,14 @@ def ask_judge(
     limit_seconds: float = 120.0,
     retries: int = 2,
     group: str = "",
+    subject: Subject | None = None,
     tool_result_chars: int = TOOL_RESULT_CHARS,
     backoff_seconds: float = BACKOFF_SECONDS,
 ) -> JudgeResult:
     """Ask until there is a verdict or a reason why there is none. A throttle is tried again `retries` times, a
     malformed answer and a prompt that was too long once each.
     """
-    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, group)
+    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, group, subject or Subject())
     asked = build_prompt(
         expect=expect, prompt=prompt, turns=turns, prior_turns=prior_turns, tool_result_chars=tool_result_chars
     )
@@ -102,7 +112,7 @@ def ask_judge(
             if throttled == retries:
                 return question.result(error=f"The {backend.name} judge was rate limited: {refusal.text}")
             throttled += 1
-            if not _wait(stop, backoff_seconds * 2 ** (throttled - 1) * (1 + random.random() / 4)):
+            if not stop.wait(backoff_seconds * 2 ** (throttled - 1) * (1 + random.random() / 4)):
                 return question.result(cancelled=True)
         elif answer.cli_error is not None:
             return question.result(error=f"The {backend.name} judge gave no answer: {answer.cli_error[:500]}")
@@ -127,6 +137,7 @@ class _Question:
     operator: Operator
     limit_seconds: float
     group: str
+    subject: Subject
     calls: int = 0
     seconds: float = 0.0
     model: str | None = None
@@ -149,6 +160,11 @@ class _Question:
                 operator=self.operator,
                 timeout_seconds=self.limit_seconds,
                 system=ROLE,
+                task_name=self.subject.task_name,
+                attempt=self.subject.attempt,
+                retry=self.calls,
+                ablated=self.subject.ablated,
+                spec_path=self.subject.spec_path,
                 group=self.group,
             )
             self.backend.prepare_judge(invocation)
@@ -186,14 +202,3 @@ class _Question:
             answered=tuple(self.answered),
             **facts,
         )
-
-
-def _wait(stop: StopToken, seconds: float) -> bool:
-    """Wait that long. False: stopped meanwhile."""
-    poll = select.poll()
-    poll.register(stop.fileno(), select.POLLIN)
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        if poll.poll(left * 1000):
-            return False
-    return not stop.is_set
