@@ -40,7 +40,7 @@ def _run(*, project_spec: Path, engine: Engine, k: int, workers: int, ablate: tu
     click.secho(f"{title}\n", bold=True)
     project = find_project(project_spec.parent)
     request = RunRequest(spec_path=project_spec, engine=engine, k=k, workers=workers, ablate=ablate)
-    summary = run_evaluation(prepare(project, request), project, output=None, wait=False, verbose=False)
+    summary = run_evaluation(prepare(project, request), project, panels=False)
     click.echo()
     return summary
 
@@ -75,5 +75,5 @@ def _say_what_next(folder: Path, history: Path, spec: Path, engine: Engine) -> N
     relative = spec.relative_to(folder)
     click.echo(f"Run history (DuckDB):  {history}")
     click.echo(f"Web UI:                cd {folder} && caliper ui")
-    click.echo(f"Look again:            cd {folder} && caliper report {spec.stem.removesuffix('.eval')}")
+    click.echo(f"What went wrong:       cd {folder} && caliper report {spec.stem.removesuffix('.eval')}")
     click.echo(f"Change and run again:  cd {folder} && caliper run {relative} --model {engine}")

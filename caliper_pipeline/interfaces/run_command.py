@@ -16,6 +16,7 @@ from caliper_pipeline.domain.errors import BadInput
 from caliper_pipeline.interfaces.lean_imports import without_pydantic_plugins
 
 with without_pydantic_plugins():
+    from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_SECONDS, MOST_WORKERS
     from caliper_pipeline.evaluation.prepare import prepare
     from caliper_pipeline.evaluation.project import Project, find_project
     from caliper_pipeline.evaluation.request import RunRequest, RunSummary
@@ -23,7 +24,6 @@ with without_pydantic_plugins():
     from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.interfaces.render.live import make_progress
-from caliper_pipeline.interfaces.render.run import show_run
 
 EXIT_CANNOT_RUN = 2
 EXIT_INTERRUPTED = 130
@@ -67,9 +67,9 @@ def run(
     verbose: bool,
 ) -> None:
     """Attempt every task of SPEC k times, judge each attempt, score and record the run."""
-    _at_least_one("--k", k)
-    _at_least_one("--workers", workers)
-    _at_least_one("--timeout", timeout)
+    _in_range("--k", k, MOST_ATTEMPTS)
+    _in_range("--workers", workers, MOST_WORKERS)
+    _in_range("--timeout", timeout, MOST_SECONDS)
     if fail_fast is not None and fail_fast < 0:
         raise BadInput(f"--fail-fast {fail_fast}: cannot be negative.", hint="0 never gives a task up.")
     engine = parse_engine(model) if model is not None else None
@@ -102,7 +102,13 @@ def run(
 
 
 def run_evaluation(
-    evaluation: Evaluation, project: Project, *, output: Path | None, wait: bool, verbose: bool
+    evaluation: Evaluation,
+    project: Project,
+    *,
+    output: Path | None = None,
+    wait: bool = False,
+    verbose: bool = False,
+    panels: bool = True,
 ) -> RunSummary:
     """Execute with live progress, a recorder and signals handled; show the result."""
     recorder = _start_recorder(project, evaluation.header.run_id)
@@ -110,7 +116,10 @@ def run_evaluation(
     with _stopping_on_signals(stop), make_progress(evaluation.header) as progress:
         summary = evaluation.execute(progress, stop)
     if summary.results_path is not None:
-        show_run(summary.results, verbose=verbose)
+        # Only now: the first agent need not wait for the library that draws tables.
+        from caliper_pipeline.interfaces.render.run import show_run
+
+        show_run(summary.results, verbose=verbose, panels=panels)
         if output is not None:
             _copy_results(summary.results_path, output)
     _tell(summary, project)
@@ -158,7 +167,9 @@ def _copy_results(source: Path, target: Path) -> None:
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        # Not copyfile, which refuses pipes and devices such as /dev/stdout.
+        with source.open("rb") as reader, target.open("wb") as writer:
+            shutil.copyfileobj(reader, writer)
     except OSError as error:
         click.echo(f"Warning: --output {target}: {error.strerror}. The results are in {source}.", err=True)
 
@@ -199,9 +210,9 @@ def _stopping_on_signals(stop: StopToken) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _at_least_one(flag: str, value: float | None) -> None:
-    if value is not None and not value >= 1:
-        raise BadInput(f"{flag} {value:g}: must be at least 1.")
+def _in_range(flag: str, value: float | None, most: int) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise BadInput(f"{flag} {value:g}: must be at least 1 and at most {most}.")
 
 
 def _refuse_with_resume(

@@ -23,8 +23,8 @@ POOL_TOLERANCE = 0.0005
 """The pooled count stands beside the mean of rates only where the two agree."""
 
 
-def show_results(view: View, results: Results, *, verbose: bool = False) -> None:
-    """The whole page."""
+def show_results(view: View, results: Results, *, verbose: bool = False, panels: bool = True) -> None:
+    """The whole page; without `panels`, no word of what went wrong in single attempts."""
     view.print()
     view.print(title(view, results.run, "run"))
     view.print(_head(view, results))
@@ -44,7 +44,7 @@ def show_results(view: View, results: Results, *, verbose: bool = False) -> None
     if found:
         view.print()
         view.print(note_list(found))
-    for panel in failure_panels(view, results, everything=verbose):
+    for panel in failure_panels(view, results, everything=verbose) if panels else ():
         view.print()
         for part in panel:
             view.print(part)
