@@ -32,6 +32,9 @@ class Command:
     the attempt (`Launcher.end_group`)."""
     group: str = ""
     """Names the attempt that the processes belong to."""
+    runner_arguments: tuple[str, ...] = ()
+    """The arguments of `check_runner` in `argv`: a launcher that can may run it in a process it forks, instead of
+    starting an interpreter."""
 
 
 @dataclass(frozen=True, slots=True)

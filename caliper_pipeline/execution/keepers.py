@@ -16,6 +16,7 @@ from caliper_pipeline.execution.command import Command
 from caliper_pipeline.execution.running import Ended, NotStarted, as_bytes, start_failure
 
 _PROGRAM = Path(__file__).with_name("spawn_server.py")
+_RUNNER = Path(__file__).parent / "judge" / "check_runner.py"
 _TRIES = 3
 _ACCEPT_SECONDS = 30.0
 """A keeper takes a job within a millisecond, unless the machine itself stands still."""
@@ -44,6 +45,7 @@ class KeeperPool:
                 "env": {as_bytes(name): as_bytes(value) for name, value in command.env.items()},
                 "cwd": as_bytes(str(command.cwd)),
                 "linger": command.linger,
+                "runner": list(command.runner_arguments),
             }
         )
         fds = [self._null if stdin is None else stdin, writers[0], writers[-1], *(readers if command.linger else ())]
@@ -108,7 +110,7 @@ class KeeperPool:
         libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         with theirs:
             server = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-X", "utf8", str(_PROGRAM), str(theirs.fileno()), str(_RUNNER)],
                 env=libraries,
                 cwd="/",
                 stdin=subprocess.DEVNULL,

@@ -140,3 +140,42 @@ def test_the_script_is_nowhere_the_agent_looks_and_gone_afterwards(launcher: Pro
 def test_any_locale_will_do(launcher: ProcessLauncher, folder: Folder) -> None:
     script = "open('ä.txt', 'w').write('ß')\nprint('ß')\nassert open('ä.txt').read() == 'ß'"
     assert run(launcher, folder, script, env={"LANG": "C", "LC_ALL": "POSIX"}).passed is True
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import os\nassert os.environ['HERE'] == 'ä' and 'LANGUAGE' not in os.environ",
+        "import sys\nassert sys.argv[0].endswith('check.py') and __name__ == '__main__' and not sys.stdin.read()",
+        "import sys, os\nassert os.listdir('/proc/self/fd') and max(map(int, os.listdir('/proc/self/fd'))) < 5",
+        "import yaml, json\nassert yaml.safe_load('a: 1') == json.loads('{\"a\": 1}')",
+        "import threading, pathlib\nthreading.Timer(0.05, lambda: pathlib.Path('late').touch()).start()",
+        "import atexit, pathlib\natexit.register(lambda: pathlib.Path('late').touch())",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import yaml'], check=True)",
+        "import sys\nsys.stdout.write('a' * 100_000)\nexit()",
+        "import signal\nassert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL",
+        "import random, time\nassert time.time() > 0 and random.random() < 1",
+        "import __main__\nassert __main__.answer == 42 if hasattr(__main__, 'answer') else True\nanswer = 42",
+        "import multiprocessing as m\np = m.get_context('fork').Process()\np.start(); p.join()\nassert not p.exitcode",
+    ],
+)
+def test_a_script_runs_as_in_an_interpreter_of_its_own(launcher: ProcessLauncher, folder: Folder, script: str) -> None:
+    stop = StopToken()
+    env = {"PATH": os.environ["PATH"], "HERE": "ä"}
+    result = run_assert(launcher, stop, script=script, script_path=None, folder=folder, env=env, limit_seconds=30.0)
+    stop.close()
+    assert (result.passed, result.evidence) == (True, None)
+
+
+def test_scripts_share_nothing(launcher: ProcessLauncher, folder: Folder) -> None:
+    assert run(launcher, folder, "import builtins, os\nbuiltins.left = 1\nos.environ['LEFT'] = '1'").passed
+    assert run(launcher, folder, "import builtins, os\nassert not hasattr(builtins, 'left')").passed
+    assert run(launcher, folder, "import os\nassert 'LEFT' not in os.environ").passed
+
+
+def test_a_traceback_shows_the_scripts_own_frames_alone(launcher: ProcessLauncher, folder: Folder) -> None:
+    evidence = run(launcher, folder, "def check():\n    assert 1 == 2, 'sums'\ncheck()").evidence
+    assert evidence is not None
+    assert evidence.startswith("Traceback (most recent call last):")
+    assert evidence.count("File ") == 2
+    assert evidence.endswith("AssertionError: sums")

@@ -68,8 +68,10 @@ def run_assert(
     staged = folder.private / "check.py"
     staged.write_bytes(script.encode("utf-8", "surrogateescape"))
     try:
+        arguments = (sys.prefix, os.pathsep.join(_libraries(script_path)), str(staged))
         command = Command(
-            argv=(sys.executable, *_FLAGS, _RUNNER, os.pathsep.join(_libraries(script_path)), str(staged)),
+            argv=(sys.executable, *_FLAGS, _RUNNER, *arguments),
+            runner_arguments=arguments,
             env={name: value for name, value in env.items() if name not in _NEVER_PASSED},
             cwd=folder.workdir,
             timeout_seconds=limit_seconds,
