@@ -47,6 +47,10 @@ OURS = ("HOME", "PATH", "CALIPER_WORKDIR", "CALIPER_SPEC_DIR", "CLAUDECODE", "CL
 """Set or kept out by Caliper itself; no rule may let them through."""
 _VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*\Z")
 _FEWEST_LETTERS = 2
+MOST_ATTEMPTS = 10_000
+"""Of one task in one run."""
+MOST_WORKERS = 512
+MOST_SECONDS = 7 * 24 * 3600
 
 
 def _variable(text: str) -> str:
@@ -76,7 +80,7 @@ def _spec_glob(text: str) -> str:
 
 Variable = Annotated[SolidText, AfterValidator(_variable)]
 EngineName = Annotated[SolidText, AfterValidator(_engine)]
-Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=2**40)]
 
 
@@ -128,8 +132,8 @@ class ProjectConfig(Authored):
     """The engine of attempts: `backend`, `backend:model` or a model of the default backend."""
     judge_model: EngineName | None = None
     """The engine of the judge. Absent: the attempts' engine."""
-    k: Annotated[StrictInt, Field(ge=1, le=10_000)] = 3
-    workers: Annotated[StrictInt, Field(ge=1, le=512)] = 4
+    k: Annotated[StrictInt, Field(ge=1, le=MOST_ATTEMPTS)] = 3
+    workers: Annotated[StrictInt, Field(ge=1, le=MOST_WORKERS)] = 4
     timeout_seconds: Seconds = 120.0
     """For one invocation of an agent."""
     user_customizations: StrictBool | None = None

@@ -11,6 +11,8 @@ from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, Regrading, planned_k
 from caliper_pipeline.storage.runs import RunFolder
 
+_SHOWN = 5
+
 
 def find_unfinished(project: Project, *, run_id: str | None, spec_path: Path | None) -> RunFolder:
     """The named run, else the newest that lacks attempts or verdicts (of that spec, when one is named).
@@ -19,8 +21,10 @@ def find_unfinished(project: Project, *, run_id: str | None, spec_path: Path | N
     """
     if run_id is not None:
         if run_id not in project.store.run_ids():
+            newest = project.store.run_ids()[: -1 - _SHOWN : -1]
             raise BadInput(
-                f"There is no run {run_id} under {project.root}.", hint="`caliper list SPEC` shows the runs."
+                f"There is no run {run_id} under {project.root}.",
+                hint=f"The newest are: {', '.join(newest)}." if newest else "There are none yet.",
             )
         return _not_busy(project.store.open(run_id))
     wanted = str(spec_path.resolve()) if spec_path is not None else None

@@ -206,7 +206,7 @@ class _Execution:
         warm = threading.Thread(target=history.warm_up, daemon=True, name="history-warm-up")
         warm.start()
         try:
-            workers = max(1, evaluation.workers)
+            workers = max(1, min(evaluation.workers, len(jobs) + len(pending)))
             pool: Pool[LiveAttempt] = Pool(schedule, workers=workers, graders=workers, stop=self._stop)
             pool.run(work, grade, ungraded=self._reopened(attempts, pending, generations))
         except StorageError as error:

@@ -8,10 +8,11 @@ import click
 
 from caliper_pipeline.domain.engine import Engine, parse_engine
 from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_WORKERS
 from caliper_pipeline.evaluation.prepare import prepare
 from caliper_pipeline.evaluation.project import find_project
 from caliper_pipeline.evaluation.request import RunRequest, RunSummary
-from caliper_pipeline.interfaces.run_command import exit_code, run_evaluation
+from caliper_pipeline.interfaces.run_command import exit_code, refuse_beyond, run_evaluation
 
 EXAMPLE = "release-notes"
 EXAMPLES = (EXAMPLE, "meeting-minutes")
@@ -25,14 +26,24 @@ EXAMPLES = (EXAMPLE, "meeting-minutes")
 def demo(folder: Path, model: str, k: int, workers: int) -> None:
     """Copy an example skill and its spec into FOLDER, then run it with the skill and without it."""
     engine = parse_engine(model)
-    if k < 1 or workers < 1:
-        raise BadInput("--k and --workers must be at least 1.")
-    spec = lay_out(folder)
+    refuse_beyond("--k", k, MOST_ATTEMPTS)
+    refuse_beyond("--workers", workers, MOST_WORKERS)
+    try:
+        spec = lay_out(folder)
+    except OSError as error:
+        raise BadInput(
+            f"The example cannot be written to {folder}: {error.strerror}.", hint="Name a folder: caliper demo FOLDER"
+        ) from error
     project = find_project(folder)
     click.echo(f"The example is in {folder}: a skill (SKILL.md), its spec (.eval.yaml), and a neighbour.\n", err=True)
-    summaries = [_run(project_spec=spec, engine=engine, k=k, workers=workers, ablate=arm) for arm in ((), (EXAMPLE,))]
+    codes = []
+    for arm in ((), (EXAMPLE,)):
+        summary = _run(project_spec=spec, engine=engine, k=k, workers=workers, ablate=arm)
+        codes.append(exit_code(summary))
+        if summary.interrupted or summary.fatal is not None:
+            sys.exit(codes[-1])
     _say_what_next(folder, project.history_path, spec, engine)
-    sys.exit(max(exit_code(summary) for summary in summaries))
+    sys.exit(max(codes))
 
 
 def _run(*, project_spec: Path, engine: Engine, k: int, workers: int, ablate: tuple[str, ...]) -> RunSummary:

@@ -67,9 +67,9 @@ def run(
     verbose: bool,
 ) -> None:
     """Attempt every task of SPEC k times, judge each attempt, score and record the run."""
-    _in_range("--k", k, MOST_ATTEMPTS)
-    _in_range("--workers", workers, MOST_WORKERS)
-    _in_range("--timeout", timeout, MOST_SECONDS)
+    refuse_beyond("--k", k, MOST_ATTEMPTS)
+    refuse_beyond("--workers", workers, MOST_WORKERS)
+    refuse_beyond("--timeout", timeout, MOST_SECONDS)
     if fail_fast is not None and fail_fast < 0:
         raise BadInput(f"--fail-fast {fail_fast}: cannot be negative.", hint="0 never gives a task up.")
     engine = parse_engine(model) if model is not None else None
@@ -116,12 +116,12 @@ def run_evaluation(
     with _stopping_on_signals(stop), make_progress(evaluation.header) as progress:
         summary = evaluation.execute(progress, stop)
     if summary.results_path is not None:
+        if output is not None:  # before anything is shown: whoever reads that may have gone away
+            _copy_results(summary.results_path, output)
         # Only now: the first agent need not wait for the library that draws tables.
         from caliper_pipeline.interfaces.render.run import show_run
 
         show_run(summary.results, verbose=verbose, panels=panels)
-        if output is not None:
-            _copy_results(summary.results_path, output)
     _tell(summary, project)
     if wait and recorder is not None:
         click.echo("Waiting for Dagster to record the run …", err=True)
@@ -210,7 +210,7 @@ def _stopping_on_signals(stop: StopToken) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _in_range(flag: str, value: float | None, most: int) -> None:
+def refuse_beyond(flag: str, value: float | None, most: int) -> None:
     if value is not None and not 1 <= value <= most:
         raise BadInput(f"{flag} {value:g}: must be at least 1 and at most {most}.")
 

@@ -161,3 +161,27 @@ def test_a_second_signal_quits_at_once_and_no_agent_outlives_it(place: Place) ->
     process.communicate(timeout=20)
     assert process.returncode == 130
     os.close(watched)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        *(("--k", "0"), ("--k", "99999999999999999999"), ("--workers", "100000")),
+        *(("--timeout", "inf"), ("--timeout", "nan"), ("--timeout", "0.5")),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused_before_anything_is_made(place: Place, flag: str, value: str) -> None:
+    place.write(TASK, GOOD)
+    code, _, err = place.run("run", "it.eval.yaml", "--model", "scripted", flag, value)
+    assert code == 1
+    assert err.startswith(f"error: {flag} ")
+    assert not (place.folder / ".caliper" / "runs").exists()
+
+
+def test_an_unknown_run_is_answered_with_those_that_there_are(place: Place) -> None:
+    place.write(TASK, GOOD)
+    assert place.run("run", "it.eval.yaml", "--model", "scripted", "--k", "1")[0] == 0
+    (run_id,) = (folder.name for folder in (place.folder / ".caliper" / "runs").iterdir())
+    code, _, err = place.run("run", "--resume", "--run-id", "nope")
+    assert code == 1
+    assert run_id in err
