@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
-import atexit
 import ctypes
 import gc
 import marshal
@@ -300,7 +299,8 @@ def _become(job: dict[str, Any], fds: list[int], writer: int, prctl: Callable[..
         phase, what = "chdir", job["cwd"]
         os.chdir(what)
         if job["runner"]:
-            _run_python(job["runner"], job["env"])
+            _signal.set_wakeup_fd(-1)
+            _RUNNER["run_forked"](job["runner"], job["env"])
         phase, what = "exec", job["argv"][0]
         _exec_on_path(job["argv"], job["env"])
     except OSError as error:
@@ -308,48 +308,6 @@ def _become(job: dict[str, Any], fds: list[int], writer: int, prctl: Callable[..
     except BaseException as error:  # the child must not go on as a second keeper
         os.write(writer, marshal.dumps((phase, 0, f"{type(error).__name__}: {error}".encode()[:300])))
     os._exit(127)
-
-
-def _run_python(arguments: list[str], env: dict[bytes, bytes]) -> None:
-    """Run a script in this forked interpreter as in one of its own, which saves most of its start. Never returns."""
-    os.closerange(3, _MOST_FDS)  # the launcher sees the end of the pipe: it has started
-    _signal.set_wakeup_fd(-1)
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)  # as in every interpreter
-    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    gc.enable()
-    os.environ.clear()
-    os.environb.update(env)
-    stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
-    stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
-    stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    vars(sys).update(stdin=stdin, stdout=stdout, stderr=stderr, __stdin__=stdin, __stdout__=stdout, __stderr__=stderr)
-    code = 0
-    try:
-        _RUNNER["run"](*arguments)
-    except SystemExit as end:
-        if isinstance(end.code, int) or end.code is None:
-            code = (end.code or 0) & 0xFF
-        else:
-            sys.stderr.write(f"{end.code}\n")
-            code = 1
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
-    os._exit(_close_down(code))
-
-
-def _close_down(code: int) -> int:
-    """What an interpreter does at its end, in its order: threads, `atexit`, then its streams."""
-    try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        return code or 120
-    return code
 
 
 def _exec_on_path(argv: list[bytes], env: dict[bytes, bytes]) -> None:
@@ -390,7 +348,6 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed) - 3, 4)]
 
 
-_MOST_FDS = 1 << 20
 _RUNNER: dict[str, Any] = {"__name__": "check_runner"}
 """What `check_runner.py` defines: the way scripts of asserts are run."""
 _IGNORED: list[int] = []
