@@ -1,6 +1,7 @@
 """Claude Code's output, as recorded from the real CLI and as it might come on a bad day."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,12 @@ def closes(result: Any = "", **facts: Any) -> dict[str, Any]:
     return {"type": "result", "subtype": "success", "is_error": False, "result": result, **facts}
 
 
+def synthetic(text: str, **facts: Any) -> dict[str, Any]:
+    """What the CLI says in the agent's stead."""
+    message = {"model": "<synthetic>", "content": [{"type": "text", "text": text}]}
+    return {"type": "assistant", "message": message, **facts}
+
+
 def test_every_recording_is_in_the_table() -> None:
     assert sorted(path.name for path in RECORDED.iterdir()) == [row[0] for row in TABLE]
 
@@ -191,6 +198,54 @@ def test_an_error_comes_with_its_status_and_the_words_of_the_cli(
 ) -> None:
     reply = ClaudeCode().read(recorded(name))
     assert (reply.error_status, reply.error_code, reply.cli_error) == (status, code, error)
+
+
+REFUSED = "API Error: 429 rate limited"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [closes(REFUSED, is_error=True)],
+        [closes(REFUSED, is_error="true")],
+        [closes(REFUSED, is_error=1)],
+        [closes(REFUSED, api_error_status=429)],
+        [closes(REFUSED, is_error=None, api_error_status="429")],
+        [synthetic(REFUSED), closes(REFUSED)],  # nobody else spoke
+        [says("I begin."), synthetic(REFUSED, error="rate_limit"), closes(REFUSED)],
+        [says("I begin."), closes("done"), closes(REFUSED, is_error=True)],
+    ],
+)
+def test_a_refusal_is_one_however_it_is_marked(events: list[Any]) -> None:
+    result = ProcessResult(exit_code=0, stdout=stream(*events), stderr=b"")
+    reply = ClaudeCode().read(result)
+    assert (reply.finished, reply.cli_error, reply.final_answer == REFUSED) == (False, REFUSED, False)
+    assert (refused := ClaudeCode().refusal(result, reply)) is not None and refused.kind == "throttle"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [says(REFUSED), closes(REFUSED)],  # the agent's own words
+        [closes(REFUSED, is_error=False, api_error_status=None)],
+        [closes(REFUSED, is_error="false", api_error_status=200)],
+        [synthetic("Another."), says(REFUSED), closes(REFUSED)],
+        [says("I begin."), synthetic("No response requested."), closes(REFUSED)],
+    ],
+)
+def test_an_answer_about_refusals_is_none(events: list[Any]) -> None:
+    reply = read_stream(stream(*events))
+    assert (reply.finished, reply.cli_error, reply.final_answer) == (True, None, REFUSED)
+
+
+@pytest.mark.parametrize(("line", "times", "counted"), [(b"y", 3_000_000, 3_000_000), (b"x" * 9_000_000, 1, 1)])
+def test_a_flood_around_the_events_is_passed_over(line: bytes, times: int, counted: int) -> None:
+    flood = (line + b"\n") * times
+    begin = time.process_time()
+    reply = read_stream(flood + stream(says("12:04."), "no event", closes("12:04.")) + flood)
+    assert time.process_time() - begin < 2
+    assert (reply.final_answer, reply.finished) == ("12:04.", True)
+    assert reply.unreadable_lines == 2 * counted + 1
 
 
 def test_a_stream_without_its_closing_event_is_answered_by_the_last_words() -> None:

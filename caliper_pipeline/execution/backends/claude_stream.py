@@ -17,6 +17,7 @@ the choices (2.1.197):
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ from caliper_pipeline.execution.backends.base import JudgeAnswer
 
 SYNTHETIC = "<synthetic>"
 _LARGEST_COUNT = 10**15
+_FLOOD = 1_000_000
+"""Bytes of lines without an event, from which on they are looked at in less detail."""
 _DEEPEST = 60
 _SURELY_FLAT = 60
 _USAGE_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -35,9 +38,15 @@ _TOO_LONG = ("prompt is too long", "piped stdin input exceeds")
 def read_stream(stdout: bytes) -> AgentReply:
     """The reply in an event stream. Never raises."""
     stream = _Stream()
-    for line in stdout.split(b"\n"):
-        if line.strip():
-            stream.take(_parsed(line))
+    at = 0
+    while (brace := stdout.find(b"{", at)) >= 0:
+        start = max(at, stdout.rfind(b"\n", at, brace) + 1)
+        end = stdout.find(b"\n", brace)
+        end = len(stdout) if end < 0 else end
+        stream.unreadable += _line_count(stdout[at:start])
+        stream.take(_parsed(stdout[start:end]))
+        at = end + 1
+    stream.unreadable += _line_count(stdout[at:])
     return stream.reply()
 
 
@@ -64,6 +73,8 @@ def read_envelope(stdout: bytes, stderr: bytes, exit_code: int | None) -> JudgeA
 
 def plain_lines(stdout: bytes) -> list[str]:
     """The lines that are no event: what the CLI said outside its own format."""
+    if len(stdout) > 2 * _FLOOD:
+        stdout = stdout[:_FLOOD] + b"\n" + stdout[-_FLOOD:]
     lines = [line for line in stdout.split(b"\n") if line.strip()]
     return [line.decode("utf-8", "replace").strip() for line in lines if _parsed(line) is None]
 
@@ -145,14 +156,17 @@ class _Stream:
 
     def reply(self) -> AgentReply:
         usage = _usage_of(self.results)
+        spoke = bool(self.turns) or bool(usage is not None and usage.total_tokens)
         error, status = _result_error(self.results[-1]) if self.results else (None, None)
         code = self.code if error is not None else None
-        if not self.results and self.complaint is not None:
-            error, code = self.complaint
-        spoke = bool(self.turns) or bool(usage is not None and usage.total_tokens)
+        if error is None and self.complaint is not None:
+            said, known = self.complaint
+            closing = _text(self.results[-1].get("result")).strip() if self.results else said.strip()
+            if closing == said.strip() and (not self.results or known is not None or not spoke):
+                error, code = said, known
         return AgentReply(
             turns=tuple(self.turns),
-            final_answer=self._answer(),
+            final_answer=self._answer(failed=error is not None),
             usage=usage,
             model=self._model() if spoke else None,
             session_id=self.session_id,
@@ -165,9 +179,9 @@ class _Stream:
             unreadable_lines=self.unreadable,
         )
 
-    def _answer(self) -> str:
+    def _answer(self, *, failed: bool) -> str:
         """The last closing text, unless it is an error or blank; then the last thing the agent said."""
-        if self.results and _result_error(self.results[-1])[0] is None:
+        if self.results and not failed:
             closing = self.results[-1].get("result")
             if isinstance(closing, str) and closing.strip():
                 return closing
@@ -185,8 +199,15 @@ class _Stream:
         return _plain_model(configured) if configured is not None else None
 
 
+def _line_count(text: bytes) -> int:
+    """The lines that are not blank; in a flood, all of them, for it may hold tens of millions."""
+    return text.count(b"\n") if len(text) > _FLOOD else sum(1 for line in text.split(b"\n") if line.strip())
+
+
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """The event on the line, fit to be stored again. `None`: it holds none."""
+    if b"{" not in line:
+        return None
     try:
         value = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), parse_constant=str)
     except (ValueError, RecursionError):
@@ -226,9 +247,10 @@ def _events_in(text: str) -> Iterator[dict[str, Any]]:
 def _result_error(result: Mapping[str, Any]) -> tuple[str | None, int | None]:
     """The error that a closing event reports, with its HTTP status. (None, None): it reports none."""
     subtype = _text(result.get("subtype"))
-    if result.get("is_error") is not True and not subtype.startswith("error"):
+    status = _status(result.get("api_error_status"))
+    flagged = result.get("is_error") in (True, "true", "True")
+    if not flagged and not subtype.startswith("error") and status is None:
         return None, None
-    status = _count(result.get("api_error_status"))
     errors = result.get("errors")
     listed = "; ".join(item for item in errors if isinstance(item, str)) if isinstance(errors, list) else ""
     text = _text(result.get("result")).strip() or listed or subtype or "the CLI reported an error without a text"
@@ -327,6 +349,12 @@ def _string(value: Any) -> str | None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _status(value: Any) -> int | None:
+    """An HTTP status that says that a call failed."""
+    number = int(value) if isinstance(value, str) and re.fullmatch("[45][0-9]{2}", value) else _count(value)
+    return number if number is not None and number >= 400 else None
 
 
 def _count(value: Any) -> int | None:
