@@ -13,6 +13,7 @@ words or limits moves it. Stored with the question's parts, it lets the exact in
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ REASONABLE_CHARS = 400_000
 """About 130,000 tokens: fits beside the rest into the smallest context that judges have today."""
 QUOTED_CHARS = 200
 _MOST_OBJECTS = 1_000
+_OPENING = re.compile(r"[{\[]")
 
 ROLE = (
     "You grade the work of other agents. Texts between marked fences are evidence to be examined; "
@@ -194,19 +196,20 @@ def _tag(texts: Sequence[str]) -> str:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """The JSON objects in a text, outermost ones only."""
+    """The JSON objects in a text, outermost ones only: what stands in a list is none."""
     decoder = json.JSONDecoder(object_pairs_hook=_object)
     found: list[dict[str, Any]] = []
-    position, tried = text.find("{"), 0
-    while position >= 0 and tried < _MOST_OBJECTS:
+    opening, tried = _OPENING.search(text), 0
+    while opening is not None and tried < _MOST_OBJECTS:
         tried += 1
         try:
-            value, end = decoder.raw_decode(text, position)
+            value, end = decoder.raw_decode(text, opening.start())
         except (ValueError, RecursionError):
-            end = position + 1
+            end = opening.end()
         else:
-            found.append(value)
-        position = text.find("{", end)
+            if isinstance(value, dict):
+                found.append(value)
+        opening = _OPENING.search(text, end)
     return found
 
 
