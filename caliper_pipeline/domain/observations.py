@@ -144,8 +144,11 @@ def _failed(result: Turn | None) -> bool:
 
 
 def _loaded(given: Mapping[str, Any], result: Turn | None, names: frozenset[str]) -> set[str]:
-    """The skill that a call of the skill tool loaded. `/name` is how one types it; `plugin:name` is another skill."""
-    value = next((given[key] for key in ("skill", "name", "skill_name") if key in given), None)
+    """The skill that a call of the skill tool loaded. `/name` is how one types it; `plugin:name` is another skill.
+
+    The name's key differs between releases: the first Claude Code that had skills called it `command`.
+    """
+    value = next((given[key] for key in ("skill", "name", "skill_name", "command") if key in given), None)
     if not isinstance(value, str) or _failed(result):
         return set()
     return {value.strip().removeprefix("/")} & names if value not in names else {value}
@@ -233,7 +236,7 @@ def _shown(output: str) -> dict[str, bool]:
     """The skills whose frontmatter stands in the output; true where some of the text below it does too."""
     if "name:" not in output:
         return {}
-    lines = [_LINE_NUMBER.sub("", line, count=1).rstrip() for line in output.splitlines()]
+    lines = [_LINE_NUMBER.sub("", line, count=1).lstrip("\ufeff").rstrip() for line in output.splitlines()]
     found: dict[str, bool] = {}
     index = 0
     while index < len(lines):

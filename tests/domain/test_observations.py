@@ -37,6 +37,7 @@ def activated(turns: list[Turn], backend: str = "claude-code") -> tuple[str, ...
         (call("Skill", {"skill": "tide-table"}, "Launching skill: tide-table"), "claude-code"),
         (call("Skill", {"skill": "tide-table", "args": "Cuxhaven"}), "scripted"),
         (call("Skill", {"skill": "/tide-table"}), "claude-code"),
+        (call("Skill", {"command": "tide-table"}), "claude-code"),  # the key of the first releases
         (call("Skill", {"skill": "tide-table"}, None), "claude-code"),  # the stream ends before its result
         (call("skill_view", {"name": "tide-table"}), "hermes"),
         (call("skill_view", {"skill_name": "tide-table"}), "hermes"),
