@@ -18,7 +18,10 @@ from caliper_pipeline.domain.automaton import Matcher
 from caliper_pipeline.domain.skills import LeftOut, SkillFile
 
 LARGEST_FILE = 5 * 1024**2
-EXCLUDED_FOLDERS = frozenset((".caliper", ".git", "__pycache__", "node_modules", ".venv"))
+EXCLUDED_FOLDERS = frozenset((".caliper", ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"))
+"""Also as the name of a file or a link: `.git` of a work tree, `.venv` that leads elsewhere."""
+_ENVIRONMENT = "pyvenv.cfg"
+"""The file that makes any folder a virtual environment."""
 EXCLUDED_ENDINGS = (".eval.yaml", ".eval.yml", ".script.yaml", ".script.yml")
 
 
@@ -96,7 +99,9 @@ class _Walk:
         """Look at one folder; gives the folders in it that are to be entered."""
         folders = []
         try:
-            with os.scandir(self.folder / below) as entries:
+            with os.scandir(self.folder / below) as found:
+                entries = list(found)
+            if not below or all(entry.name != _ENVIRONMENT for entry in entries):
                 for entry in entries:
                     path = f"{below}/{entry.name}" if below else entry.name
                     if entry.is_dir(follow_symlinks=False):
@@ -163,10 +168,10 @@ class _Walk:
 
     def rule_against(self, path: str) -> str | None:
         """Which rule keeps a path out; relative to the skill's folder, or absolute."""
-        *folders, name = path.split("/")
-        if any(folder.lower() in EXCLUDED_FOLDERS for folder in folders):
+        parts = path.lower().split("/")
+        if not EXCLUDED_FOLDERS.isdisjoint(parts):
             return "it lies in a folder that is never installed"
-        if name.lower().endswith(EXCLUDED_ENDINGS):
+        if parts[-1].endswith(EXCLUDED_ENDINGS):
             return "specs and scripts of agents are never installed"
         forms = (path,) if path.startswith("/") else (path, f"./{path}")
         for matcher in self.matchers:

@@ -41,6 +41,11 @@ def test_every_file_is_listed_with_hash_size_and_mode(tmp_path: Path) -> None:
         ".venv/pyvenv.cfg",
         "x/__pycache__/a.pyc",
         ".GIT/HEAD",  # the same folder where letter case does not count
+        ".git",  # of a work tree: a file that names the repository
+        "sub/.git",
+        ".hg/store/data",
+        "sub/.svn/entries",
+        "tools/env/pyvenv.cfg",  # makes its folder a virtual environment, whatever that is called
         "case.eval.yaml",
         "a/case.eval.yml",
         "CASE.EVAL.YAML",
@@ -51,6 +56,13 @@ def test_every_file_is_listed_with_hash_size_and_mode(tmp_path: Path) -> None:
 def test_what_is_never_part_of_a_skill_stays_out(tmp_path: Path, path: str) -> None:
     write(tmp_path, {"SKILL.md": "x", path: "y"})
     assert names(list_files(tmp_path, Exclusions())) == ["SKILL.md"]
+
+
+def test_nothing_of_a_virtual_environment_is_installed_and_no_link_to_one_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path, {"SKILL.md": "x", "env/pyvenv.cfg": "home", "env/lib/site.py": "s", "lib/a.py": "a"})
+    (tmp_path / ".venv").symlink_to("env")
+    found = list_files(tmp_path, Exclusions())
+    assert (names(found), left_out(found)) == (["SKILL.md", "lib/a.py"], {})
 
 
 @pytest.mark.parametrize("path", [".github/x.yml", ".env.example", "eval.yaml", "a.evals.yaml", "git/HEAD", "venv/x"])
