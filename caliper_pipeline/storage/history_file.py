@@ -15,6 +15,10 @@ def kind_of(db: Path) -> str:
     Looked at before DuckDB does, which would take a file of some other formats for a database of that format.
     """
     try:
+        if db.exists() and not (db.is_file() or db.is_dir()):
+            raise HistoryUnusable(
+                f"{db} cannot be used as a history: it is no plain file.", hint="It is left as it is."
+            )
         with db.open("rb") as stream:
             head = stream.read(16)
     except FileNotFoundError:

@@ -19,7 +19,6 @@ from caliper_pipeline.storage.history_rows import (
     hook_failure_row,
     usage_columns,
 )
-from caliper_pipeline.storage.runs import KEPT_OUTPUT
 
 
 def rows_of_file(data: bytes) -> RunRows:
@@ -125,7 +124,7 @@ def _attempt_row(attempt: AttemptResult) -> Row:
         "started_utc": attempt.started_at,
         "ended_utc": attempt.ended_at,
         "agent_seconds": attempt.duration_seconds,
-        "output": attempt.output[-KEPT_OUTPUT:],
+        "output": attempt.output,  # whole: there is no evidence that holds it
         **usage_columns(attempt.usage),
         "model": attempt.model,
         "retries": attempt.retries,

@@ -112,7 +112,7 @@ attempts: one row an attempt whose evidence is kept, graded or not
   setup_error VARCHAR: the setup failed, and no agent ran
   error VARCHAR: why there is nothing to grade, in the CLI's words
   spoke BOOLEAN: a model was really called; NULL: not recorded
-  output VARCHAR NOT NULL: final answer, its last 500 characters; all of it is in the evidence
+  output VARCHAR NOT NULL: final answer; where there is evidence, which holds all of it, the last 500 characters
   has_usage BOOLEAN NOT NULL: the backend told token counts
   input_tokens BIGINT: read anew
   output_tokens BIGINT: written

@@ -224,6 +224,13 @@ def test_numbers_and_texts_beyond_all_measure_do_not_stop_a_run(store: RunStore,
     assert ask(db, "SELECT input_tokens, length(output), right(output, 3) FROM attempts") == [(2**63 - 1, 500, "end")]
 
 
+def test_a_pipe_is_refused_without_being_opened(db: Path) -> None:
+    db.parent.mkdir(exist_ok=True)
+    os.mkfifo(db)
+    with pytest.raises(HistoryUnusable, match="no plain file"):
+        history.connect(db)
+
+
 # -- documented in the database itself
 
 

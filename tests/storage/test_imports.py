@@ -54,6 +54,14 @@ def results_json(*, outcomes: tuple[str, ...] = ("pass", "task_fail"), name: str
     }
 
 
+def test_the_whole_answer_of_an_imported_attempt_is_kept(tmp_path: Path, db: Path) -> None:
+    data = results_json(outcomes=("pass",))
+    answer = data["task_results"][0]["attempts"][0]["output"] = "Ä" * 20_000 + "end"
+    [(_, error)] = history.import_results(db, [saved(tmp_path, "long.json", data)])
+    assert error is None
+    assert ask(db, "SELECT output FROM attempts") == [(answer,)]
+
+
 def saved(folder: Path, name: str, content: Any) -> Path:
     path = folder / name
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
