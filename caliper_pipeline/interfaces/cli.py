@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from caliper_pipeline import __version__
-from caliper_pipeline.domain.errors import CaliperError
+from caliper_pipeline.domain.errors import BadInput, CaliperError
 from caliper_pipeline.interfaces.problems import show_error
 
 COMMANDS = {
@@ -59,6 +59,7 @@ def main() -> None:
     """Entry point of the `caliper` command."""
     _forgive_encodings()
     try:
+        _need_a_folder()
         code = caliper.main(standalone_mode=False, prog_name="caliper")
         sys.stdout.flush()
     except click.exceptions.Exit as done:
@@ -86,6 +87,14 @@ def _leave(code: Any) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _need_a_folder() -> None:
+    """Every command looks around from the working directory, and a shell may stand in one that was removed."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        raise BadInput("The working directory no longer exists.", hint="Change to one that does.") from None
 
 
 def _forgive_encodings() -> None:
