@@ -3,9 +3,10 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from caliper_pipeline.domain.engine import Engine
@@ -40,7 +41,8 @@ class RunRows:
     """`run_store` or `file`."""
     source_bytes: int
     source_digest: str | None = None
-    tables: dict[str, list[Row]] = field(default_factory=dict)
+    tables: dict[str, list[Row | Callable[[], Row]]] = field(default_factory=dict)
+    """A row, or what makes it: of those that a run has by the thousand only a few exist at a time."""
     texts: dict[str, str] = field(default_factory=dict)
     """sha256 → text."""
     skill_files: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -48,6 +50,9 @@ class RunRows:
 
     def add(self, table: str, row: Row) -> None:
         self.tables.setdefault(table, []).append({"run_id": self.run_id, **row})
+
+    def add_later(self, table: str, make: Callable[[], Row]) -> None:
+        self.tables.setdefault(table, []).append(lambda: {"run_id": self.run_id, **make()})
 
     def add_text(self, text: str | None, digest: str | None) -> str | None:
         """Keeps the text and gives its digest; without a text the digest as it is."""
@@ -268,12 +273,12 @@ def _add_lines(rows: RunRows, lines: Iterable[Line]) -> None:
             case HookFailure():
                 rows.add("hook_failures", hook_failure_row(line))
     for attempt in attempts.values():
-        rows.add("attempts", _attempt_row(attempt))
+        rows.add_later("attempts", partial(_attempt_row, attempt))
     latest: dict[tuple[str, int], int] = {}
     for task_id, number, generation in verdicts:
         latest[task_id, number] = max(generation, latest.get((task_id, number), generation))
     for (task_id, number, generation), verdict in verdicts.items():
-        rows.add("verdicts", {**_verdict_row(verdict), "is_latest": latest[task_id, number] == generation})
+        rows.add_later("verdicts", partial(_verdict_row, verdict, latest[task_id, number] == generation))
 
 
 def _attempt_row(record: AttemptRecord) -> Row:
@@ -303,7 +308,7 @@ def _attempt_row(record: AttemptRecord) -> Row:
     }
 
 
-def _verdict_row(record: VerdictRecord) -> Row:
+def _verdict_row(record: VerdictRecord, is_latest: bool) -> Row:
     return {
         "task_id": record.task_id,
         "task_name": record.task_name,
@@ -324,6 +329,7 @@ def _verdict_row(record: VerdictRecord) -> Row:
         "judge_model": record.judge_model,
         **usage_columns(record.judge_usage, "judge_"),
         "judge_retries": record.judge_retries,
+        "is_latest": is_latest,
     }
 
 

@@ -5,6 +5,7 @@ Rows go in column by column, as lists: exact for any text, and twenty times fast
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from caliper_pipeline.domain.errors import HistoryTooNew, HistoryUnusable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 5_000
 """Attempts held in memory before they are written."""
+_ROWS_AT_ONCE = 500
 _WIDEST = 2**63 - 1
 _BY_RUN = ("runs", "tasks", "attempts", "verdicts", "scores", "skills", "skill_scores", "hook_failures")
 
@@ -108,11 +110,15 @@ class HistoryWriter:
                 )
         now = datetime.now(UTC)
         for rows in pending:
-            rows.tables["runs"][0].update(
+            run_row = rows.tables["runs"][0]
+            assert isinstance(run_row, dict)
+            run_row.update(
                 source=rows.source, source_bytes=rows.source_bytes, source_digest=rows.source_digest, published_utc=now
             )
         for table in _BY_RUN:
-            self._insert(table, [row for rows in pending for row in rows.tables.get(table, ())])
+            made = (row for rows in pending for row in rows.tables.get(table, ()))
+            while part := [row() if callable(row) else row for row in islice(made, _ROWS_AT_ONCE)]:
+                self._insert(table, part)
         texts = {digest: text for rows in pending for digest, text in rows.texts.items()}
         self._insert("texts", [{"digest": digest, "text": text} for digest, text in texts.items()], new_by="digest")
         files = {digest: paths for rows in pending for digest, paths in rows.skill_files.items()}
