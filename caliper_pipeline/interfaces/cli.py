@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from caliper_pipeline import __version__
-from caliper_pipeline.domain.errors import BadInput, CaliperError
+from caliper_pipeline.domain.errors import BadInput, CaliperError, CannotRun
 from caliper_pipeline.interfaces.problems import show_error
 
 COMMANDS = {
@@ -57,6 +57,7 @@ def caliper() -> None:
 
 def main() -> None:
     """Entry point of the `caliper` command."""
+    _open_closed_streams()
     _forgive_encodings()
     try:
         _need_a_folder()
@@ -77,15 +78,19 @@ def main() -> None:
         # The reader went away: nothing is wrong, and nothing more can be said on that stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        # The seam: a disk that is full, a file that may not be read. What a run had finished is stored all the same.
+        show_error(CannotRun(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)))
+        code = CannotRun.exit_code
     _leave(code)
 
 
 def _leave(code: Any) -> None:
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the reader went away or the disk is full: nothing more can be said there
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -95,6 +100,14 @@ def _need_a_folder() -> None:
         os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
         raise BadInput("The working directory no longer exists.", hint="Change to one that does.") from None
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed (`>&-`) leads nowhere; left so, the next file opened would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
 def _forgive_encodings() -> None:

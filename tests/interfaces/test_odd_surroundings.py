@@ -53,3 +53,30 @@ def test_a_working_directory_that_was_removed_is_named_as_the_trouble(tmp_path: 
     assert done.returncode == 1
     assert "working directory no longer exists" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        pytest.param(
+            "> /dev/full",
+            2,
+            "error: No space left on device\n",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux"),
+        ),
+    ],
+)
+def test_closed_and_full_streams_make_no_traceback(tmp_path: Path, redirection: str, code: int, said: str) -> None:
+    (tmp_path / ".caliper").mkdir()
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *CLI, "list"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
