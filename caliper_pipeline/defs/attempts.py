@@ -26,17 +26,14 @@ BACKFILL_TAG = "dagster/backfill"
 
 
 class AttemptsConfig(Config):
-    """How to run the chosen attempts. Spec, engine and arm are in their partitions."""
+    """How to run the chosen attempts; spec, engine and arm are in their partitions. What is left empty or 0 is as
+    caliper.yaml says, and where that is silent, the default named."""
 
     judge: str = Field(default="", description="Engine that judges `expect`. Default: as the series last had it.")
-    workers: int | None = Field(
-        default=None, ge=1, description="Attempts at once. Default: 4, or as caliper.yaml says."
-    )
-    timeout_seconds: float | None = Field(
-        default=None, gt=0, description="Time limit of one attempt's agent. Default: 120, or as caliper.yaml says."
-    )
-    fail_fast: int | None = Field(
-        default=None, ge=1, description="Give a task up after so many lost attempts in a row. Default: never."
+    workers: int = Field(default=0, ge=0, description="Attempts at once. Default: 4.")
+    timeout_seconds: float = Field(default=0.0, ge=0, description="Time limit of one attempt's agent. Default: 120.")
+    fail_fast: int = Field(
+        default=0, ge=0, description="Give a task up after so many lost attempts in a row. 0 never gives it up."
     )
 
 
@@ -96,9 +93,9 @@ def attempts_and_verdicts(
         else:
             options = Options(
                 judge=judge.choose(config.judge),
-                workers=config.workers,
-                timeout_seconds=config.timeout_seconds,
-                fail_fast=config.fail_fast,
+                workers=config.workers or None,
+                timeout_seconds=config.timeout_seconds or None,
+                fail_fast=config.fail_fast or None,
                 dagster_run_id=context.run.run_id,
                 purpose=context.run.tags.get(BACKFILL_TAG),
             )

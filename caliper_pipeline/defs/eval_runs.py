@@ -26,7 +26,7 @@ from caliper_pipeline.evaluation.standing import summarize
 
 
 class EvalRunConfig(Config):
-    """What to evaluate. Where nothing is given, caliper.yaml decides, and where that is silent, the default named."""
+    """What to evaluate. Left empty or 0: as caliper.yaml says, and where that is silent, the default named."""
 
     spec: str = Field(
         description="The spec file (absolute, or relative to the project's folder), or the name of a spec: "
@@ -34,8 +34,8 @@ class EvalRunConfig(Config):
     )
     engine: str = Field(
         default="",
-        description="The agent: BACKEND, BACKEND:MODEL, or a model of claude-code. Default: `model` of caliper.yaml, "
-        "else claude-code. `scripted` costs nothing and measures nothing real.",
+        description="The agent: BACKEND, BACKEND:MODEL, or a model of claude-code. Default: claude-code. `scripted` "
+        "costs nothing and measures nothing real.",
     )
     judge: str = Field(
         default="",
@@ -43,37 +43,35 @@ class EvalRunConfig(Config):
         "else the engine itself.",
     )
     ablate: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="Declared skills to leave out: a control run, kept as a series of its own. `skill:NAME` or "
         "`mcp:NAME` where a name stands for both.",
     )
-    k: int | None = Field(default=None, ge=1, description="Attempts a task. Default: 3.")
-    workers: int | None = Field(default=None, ge=1, description="Attempts at once. Default: 4.")
-    timeout_seconds: float | None = Field(
-        default=None, gt=0, description="Time limit of one attempt's agent. Default: 120."
-    )
-    fail_fast: int | None = Field(
-        default=None, ge=1, description="Give a task up after so many lost attempts in a row. Default: never."
+    k: int = Field(default=0, ge=0, description="Attempts a task. Default: 3.")
+    workers: int = Field(default=0, ge=0, description="Attempts at once. Default: 4.")
+    timeout_seconds: float = Field(default=0.0, ge=0, description="Time limit of one attempt's agent. Default: 120.")
+    fail_fast: int = Field(
+        default=0, ge=0, description="Give a task up after so many lost attempts in a row. 0 never gives it up."
     )
     isolated: bool | None = Field(
         default=None,
         description="Keep the operator's own rules, skills and servers out of the attempts. Default: as the spec says.",
     )
-    tasks: list[str] = Field(default_factory=list, description="Names of the tasks to run. Default: all of them.")
-    resume: str = Field(
-        default="",
+    tasks: list[str] = Field(default=[], description="Names of the tasks to run. Default: all of them.")
+    resume: str | None = Field(
+        default=None,
         description="Id of a stopped, crashed or short run to complete: only what is missing is made. A larger `k` "
         "tops it up. Everything but `workers` stays as it was.",
     )
-    record: str = Field(
-        default="",
+    record: str | None = Field(
+        default=None,
         description="Set by the recorder of `caliper run`: id of a run that is executed elsewhere. It is followed and "
-        "shown; nothing is run. Leave empty.",
+        "shown; nothing is run. Leave it out.",
     )
-    part: int = Field(
-        default=0,
-        ge=0,
-        description="With `record`: which part of a large run this Dagster run shows, from 1. 0: all of it.",
+    part: int | None = Field(
+        default=None,
+        ge=1,
+        description="Beside `record`: which part of a large run this Dagster run shows. Default: all of it.",
     )
 
 
@@ -117,16 +115,18 @@ def _evaluation(
     project: Project, config: EvalRunConfig, judge: Judge, backends: Backends, dagster_run_id: str
 ) -> Evaluation:
     if config.resume:
-        return resume(project, run_id=config.resume, k=config.k, workers=config.workers, backends=backends)
+        return resume(
+            project, run_id=config.resume, k=config.k or None, workers=config.workers or None, backends=backends
+        )
     k = config.k or project.config.k
     request = RunRequest(
         spec_path=find_spec(project, config.spec),
         engine=parse_engine(config.engine, flag="engine") if config.engine else None,
         judge_engine=judge.choose(config.judge),
         k=k,
-        workers=config.workers,
-        timeout_seconds=config.timeout_seconds,
-        fail_fast=config.fail_fast,
+        workers=config.workers or None,
+        timeout_seconds=config.timeout_seconds or None,
+        fail_fast=config.fail_fast or None,
         ablate=tuple(config.ablate),
         user_customizations=None if config.isolated is None else not config.isolated,
         only=frozenset((name, n) for name in config.tasks for n in range(1, k + 1)) if config.tasks else None,
@@ -136,7 +136,7 @@ def _evaluation(
     return prepare(project, request, backends=backends)
 
 
-def recording_config(header: RunHeader, root: Path, part: int) -> dict[str, object]:
+def recording_config(header: RunHeader, root: Path, part: int | None) -> dict[str, object]:
     """The configuration under which a run of the command line appears: what would run it again, and `record`."""
     path = Path(header.spec_path)
     judge = None if header.judge_backend is None else Engine(header.judge_backend, header.judge_model)
@@ -149,7 +149,7 @@ def recording_config(header: RunHeader, root: Path, part: int) -> dict[str, obje
         "workers": header.workers,
         "timeout_seconds": header.timeout_seconds,
         "isolated": header.isolated,
+        "fail_fast": header.fail_fast or 0,
         "record": header.run_id,
-        "part": part,
-        **({} if header.fail_fast is None else {"fail_fast": header.fail_fast}),
+        **({} if part is None else {"part": part}),
     }

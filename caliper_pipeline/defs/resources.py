@@ -36,7 +36,7 @@ class ClaudeCode(BackendResource):
         description="Folder that holds the `claude` command. Empty: the first one on PATH.",
     )
     environment: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="Variables that agents and judges of this backend may see, by name or glob, besides those that "
         "caliper.yaml lets through. For instance ANTHROPIC_BASE_URL.",
     )
@@ -49,7 +49,7 @@ class Scripted(BackendResource):
     """An embedded agent that plays a script (`<spec>.script.yaml`). Its figures are simulated."""
 
     environment: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="Variables that the played commands may see, by name or glob, besides those that caliper.yaml "
         "lets through.",
     )

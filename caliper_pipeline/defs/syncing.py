@@ -115,7 +115,7 @@ def _record(instance: DagsterInstance, project: Project, folder: RunFolder, part
 
 def _execute(instance: DagsterInstance, project: Project, folder: RunFolder, part: Part) -> None:
     header = folder.header()
-    config = recording_config(header, project.root, part.number if part.count > 1 else 0)
+    config = recording_config(header, project.root, part.number if part.count > 1 else None)
     defs = Definitions(
         assets=[eval_runs], jobs=[evaluate_job], resources=default_resources(), executor=in_process_executor
     )
