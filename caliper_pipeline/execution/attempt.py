@@ -25,6 +25,8 @@ from caliper_pipeline.execution.workdir import AttemptFolder, install_skill, mak
 
 HOOK_OUTPUT_CHARS = 4_000
 OUTPUT_CHARS = 32_768
+_NOT_STARTED = 127
+"""What shells say of a command that could not be started: a hook's exit code, when it has none of its own."""
 BACKOFF_SECONDS = 2.0
 
 
@@ -217,7 +219,7 @@ class Attempts:
             setup_seconds=setup_seconds,
             exit_code=last.exit_code,
             timed_out=last.timed_out,
-            error=_error(last, reply, calls.refusal),
+            error=_error(last, reply, calls.refusal) or _lost_end(last, reply, self._settings.stream_bytes),
             spoke=any(item.spoke for item in calls.replies),
             output=reply.final_answer[:OUTPUT_CHARS],
             usage=usage,
@@ -230,6 +232,7 @@ class Attempts:
     def _keep(self, task: TaskHeader, record: AttemptRecord, calls: _AgentCalls, folder: AttemptFolder) -> LiveAttempt:
         """Evidence first, then the line that says it is there."""
         turns = tuple(turn for reply in calls.replies for turn in reply.turns)
+        folder.mend_workdir()
         tar = folder.private / "workdir.tar"
         kept = snapshot_workdir(folder.workdir, tar, self._settings.snapshot_bytes)
         evidence = self._sink.save_evidence(
@@ -393,12 +396,14 @@ def _setup_failure(task: TaskHeader, record: AttemptRecord) -> HookFailure:
     head, _, output = text.partition(": ")
     words = head.split()
     code = int(words[-1]) if words[:2] == ["setup", "exited"] and words[-1].lstrip("-").isdigit() else None
+    if words[:3] == ["setup", "could", "not"]:
+        code = _NOT_STARTED
     return HookFailure(task.task_id, task.name, record.attempt, "setup", code, output)
 
 
 def _hook_failure(task: TaskHeader, attempt: int, phase: str, hook: ProcessResult) -> HookFailure:
     output = hook.stdout.decode("utf-8", "replace")[-HOOK_OUTPUT_CHARS:]
-    code = None if hook.timed_out else hook.exit_code
+    code = None if hook.timed_out else _NOT_STARTED if hook.exit_code is None else hook.exit_code
     return HookFailure(task.task_id, task.name, attempt, phase, code, hook.start_error or output)
 
 
@@ -416,6 +421,13 @@ def _error(result: ProcessResult, reply: AgentReply, refusal: Refusal | None) ->
     if said and not reply.finished:
         return said
     return None
+
+
+def _lost_end(result: ProcessResult, reply: AgentReply, limit: int) -> str | None:
+    """An answer that came after more output than is kept cannot be graded, and is not the agent's silence."""
+    if not result.cut or reply.finished or result.timed_out:
+        return None
+    return f"the agent wrote more than {limit:,} bytes (limits: stream_bytes), so the end of its output is missing"
 
 
 def _model_warning(asked: str, answered: str) -> list[str]:

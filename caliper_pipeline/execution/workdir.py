@@ -66,6 +66,24 @@ class AttemptFolder:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
+    def mend_workdir(self) -> None:
+        """What an agent removed, locked or put something else in place of is a folder again that steps can enter.
+
+        No link is followed: a hook that runs there must not run elsewhere. Raises `OSError`.
+        """
+        try:
+            mode = self.workdir.lstat().st_mode
+        except FileNotFoundError:
+            mode = 0
+        if stat.S_ISDIR(mode):
+            if mode & 0o700 != 0o700:
+                self.workdir.chmod(stat.S_IMODE(mode) | 0o700)
+            return
+        if mode:
+            self.workdir.unlink()
+        self.top.mkdir(mode=0o700, exist_ok=True)
+        self.workdir.mkdir(mode=0o700)
+
     def remove(self) -> str | None:
         """`None` when all is gone, else why something is left. May be called again."""
         if self.lock < 0:

@@ -68,6 +68,30 @@ def test_a_failed_cleanup_leaves_the_outcome_and_is_reported(bench: Bench) -> No
     assert [(hook.phase, hook.exit_code, hook.output) for hook in summary.hook_failures] == [("cleanup", 4, "broken\n")]
 
 
+def test_an_agent_that_removes_its_workdir_is_judged_and_cleaned_up_after_all_the_same(bench: Bench) -> None:
+    tasks = "  - name: T\n    prompt: Hi.\n    assert: assert open('made').read()\n    cleanup: 'true'\n"
+    script = "tasks:\n  T: [{steps: [{run: 'touch made; rm -rf \"$PWD\"'}, {say: Hi.}]}]\n"
+    summary = bench.prepare(bench.write(tasks, script), k=1).execute()
+    assert summary.results.task_results[0].attempts[0].outcome is Outcome.TASK_FAIL
+    assert summary.hook_failures == ()
+
+
+def test_a_setup_that_removes_the_workdir_is_cleaned_up_after(bench: Bench) -> None:
+    tasks = "  - name: T\n    prompt: Hi.\n    assert: assert True\n    setup: rmdir \"$PWD\"\n    cleanup: 'true'\n"
+    summary = bench.prepare(bench.write(tasks, 'tasks:\n  "*": [{steps: [{say: Hi.}]}]\n'), k=1).execute()
+    assert summary.hook_failures == ()
+    assert summary.results.task_results[0].attempts[0].outcome is Outcome.INFRA_ERROR
+
+
+def test_an_answer_after_more_output_than_is_kept_is_lost_and_not_called_silence(bench: Bench) -> None:
+    (bench.folder / "caliper.yaml").write_text("limits: {stream_bytes: 1000}\n", encoding="utf-8")
+    script = "tasks:\n  T: [{steps: [{say: " + "x" * 2000 + "}, {say: Hi.}]}]\n"
+    summary = bench.prepare(bench.write(TASK, script), k=1).execute()
+    attempt = summary.results.task_results[0].attempts[0]
+    assert attempt.outcome is Outcome.INFRA_ERROR
+    assert "stream_bytes" in (attempt.assert_evidence or "")
+
+
 def test_hooks_and_asserts_know_where_they_are_and_agents_do_not(bench: Bench) -> None:
     tasks = (
         '  - name: T\n    prompt: Hi.\n    setup: \'[ "$CALIPER_WORKDIR" = "$PWD" ] && [ -d "$CALIPER_SPEC_DIR" ]\'\n'

@@ -1,5 +1,6 @@
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -42,6 +43,29 @@ def test_the_folders_names_give_nothing_away(tmp_path: Path) -> None:
     with make_attempt_folder(tmp_path) as folder:
         shown = [path.relative_to(tmp_path) for path in (folder.home, folder.workdir, folder.private)]
         assert not [word for word in ("caliper", "eval", "test", "spec", "judge") if word in str(shown)]
+
+
+@pytest.mark.parametrize("damage", ["removed", "all removed", "a file", "a link", "a dead link", "locked"])
+def test_a_workdir_that_its_agent_ruined_is_a_folder_again_and_removed_at_the_end(tmp_path: Path, damage: str) -> None:
+    temp, elsewhere = tmp_path / "temp", tmp_path / "elsewhere"
+    temp.mkdir()
+    elsewhere.mkdir()
+    with make_attempt_folder(temp) as folder:
+        if damage == "locked":
+            folder.workdir.chmod(0)
+        elif damage == "all removed":
+            shutil.rmtree(folder.top)
+        else:
+            folder.workdir.rmdir()
+        if damage == "a file":
+            folder.workdir.write_text("x")
+        elif damage.endswith("link"):
+            folder.workdir.symlink_to(elsewhere if damage == "a link" else tmp_path / "nowhere")
+        folder.mend_workdir()
+        assert stat.S_ISDIR(folder.workdir.lstat().st_mode)
+        assert folder.workdir.stat().st_mode & 0o700 == 0o700
+    assert list(temp.iterdir()) == []
+    assert elsewhere.is_dir()
 
 
 def test_nothing_stays_of_an_attempt(tmp_path: Path) -> None:
