@@ -66,7 +66,8 @@ def read_skills(
             continue
         name, other = seen.setdefault(skill.name.casefold(), (skill.name, skill.path))
         if other == skill.path and any(known.path == skill.path for known in reading.skills):
-            reading.problems.append(placer.problem(Finding(("skills", place), "is listed twice")))
+            message = f"is listed twice (the skill {skill.name!r})"
+            reading.problems.append(placer.problem(Finding(("skills", place), message)))
             continue
         if other != skill.path:
             detail = (
