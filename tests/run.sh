@@ -26,4 +26,4 @@ fi
 "$venv/bin/ruff" check .
 "$venv/bin/mypy"
 "$venv/bin/lint-imports"
-exec "$venv/bin/python" -m pytest -n "${PYTEST_WORKERS:-auto}" "$@"
+exec "$venv/bin/python" -m pytest -n "${PYTEST_WORKERS:-auto}" --dist loadgroup "$@"
