@@ -337,7 +337,9 @@ def _explained(db: Path, doing: str) -> Iterator[None]:
         raise StorageError(f"{db} cannot be {doing}: {_first_line(error)}") from error
 
 
-def _damaged(db: Path, error: Exception) -> HistoryDamaged:
+def _damaged(db: Path, error: Exception) -> StorageError:
+    if "Could not write" in str(error):  # a full disk says nothing against the file
+        return StorageError(f"{db} cannot be written: {_first_line(error)}")
     return HistoryDamaged(
         f"{db} cannot be read: {_first_line(error)}", hint="Move it away: it is made anew from the run store."
     )

@@ -27,6 +27,11 @@ def test_specs_are_listed_by_name_with_their_latest_run(record: Run, caliper: Ru
     assert "⊘ interrupted" in found.stdout
 
 
+def test_a_latest_run_that_was_a_control_is_called_one(record: Run, caliper: Run) -> None:
+    record("tides", "2026-11-20T10-00-00Z", ablated=["tide-table"])
+    assert "UTC  without tide-table" in caliper("list").stdout
+
+
 def test_specs_that_never_ran_are_named_with_their_file(project: Path, record: Run, caliper: Run) -> None:
     record("tides", "2026-11-20T10-00-00Z")
     for path in ("tides.eval.yaml", "skills/new/new.eval.yaml", "node_modules/x/x.eval.yaml", ".venv/y.eval.yml"):

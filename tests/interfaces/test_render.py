@@ -203,6 +203,12 @@ def test_attempts_that_failed_alike_are_shown_once() -> None:
     assert shown(results, verbose=True).count("check.py") == 3
 
 
+def test_the_evidence_of_an_attempt_is_named_by_a_path_that_leads_to_it() -> None:
+    lines = [attempt_record(1, evidence="evidence/tides/001"), verdict_record(Outcome.PASS, 1)]
+    page = shown(assemble(run_header(k=1), lines, ended_at=START), verbose=True)
+    assert f".caliper/runs/{run_header().run_id}/evidence/tides/001" in page
+
+
 NASTY = st.text(alphabet=st.sampled_from(list("aé🌊 [/]\n\t\x1b[2J\ud800\u202e漢")), max_size=60)
 
 

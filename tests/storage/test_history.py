@@ -2,6 +2,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -552,3 +554,23 @@ def test_a_full_disk_is_told_and_leaves_the_history_as_it_was(
     assert history.catch_up(db, store) in (0, 1)
     assert ask(db, "SELECT count(*) FROM runs") == [(3,)]
     assert not [path for path in db.parent.iterdir() if ".new" in path.name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files as a full disk does")
+def test_a_history_that_cannot_be_written_is_not_called_damaged(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, resource, signal, sys\n"
+        "from caliper_pipeline.storage import history\n"
+        "from caliper_pipeline.storage.runs import RunStore\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import duckdb\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "history.rebuild(root / 'history.duckdb', RunStore(root))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert "StorageError" in done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Move it away" not in done.stderr

@@ -48,7 +48,7 @@ def _specs(view: View, specs: Sequence["ListedSpec"], *, engine: bool) -> Table:
         else:
             run = spec.latest
             when = moment(run.results.run.timestamp) if run.results is not None else run.saved.file_id
-            row = [styled(spec.name), Text(str(spec.runs)), styled(when)]
+            row = [styled(spec.name), Text(str(spec.runs)), styled(when).append_text(_control(run))]
             row += [_engine(run)] * engine + [_score(view, run)]
         table.add_row(*row)
     return table
@@ -85,6 +85,12 @@ def _runs(view: View, runs: Sequence["ListedRun"], *, arms: bool) -> Table:
             row += [arm, Text(str(run.results.run.k)), Text(str(len(run.results.task_results))), _score(view, run)]
         table.add_row(*row)
     return table
+
+
+def _control(run: "ListedRun") -> Text:
+    """That the figures are of a control, which is not how the skill fares; nothing of a full run."""
+    ablated = run.results.run.ablated if run.results is not None else ()
+    return Text("  ").append_text(styled(f"without {listed(ablated)}", "cyan")) if ablated else Text("")
 
 
 def _engine(run: "ListedRun") -> Text:

@@ -34,9 +34,10 @@ _PATH = re.compile(r"/[^\s\"']*/")
 
 def failure_panels(view: View, results: Results, *, everything: bool) -> Iterator[Sequence[RenderableType]]:
     """One group of renderables a task."""
+    run_folder = f".caliper/runs/{results.run.run_id}/" if results.run.run_id else ""
     for task in results.task_results:
         if (everything or _fell_short(task)) and task.attempts:
-            yield _panel(view, task, results.run.k, everything=everything)
+            yield _panel(view, task, results.run.k, everything=everything, run_folder=run_folder)
 
 
 def _fell_short(task: TaskResult) -> bool:
@@ -46,7 +47,7 @@ def _fell_short(task: TaskResult) -> bool:
     return lacking or silent or score.unusable > 0 or any(attempt.hook_failures for attempt in task.attempts)
 
 
-def _panel(view: View, task: TaskResult, k: int, *, everything: bool) -> Sequence[RenderableType]:
+def _panel(view: View, task: TaskResult, k: int, *, everything: bool, run_folder: str) -> Sequence[RenderableType]:
     glyphs, score = view.glyphs, task.scored
     head = join(styled(task.task_name, "bold"), "  ")
     if score.trigger_only:
@@ -66,7 +67,7 @@ def _panel(view: View, task: TaskResult, k: int, *, everything: bool) -> Sequenc
         table.add_row("", "expect", block(task.expect))
     groups = [[attempt] for attempt in task.attempts] if everything else _alike(_telling(task))
     for group in groups[:MOST_ATTEMPTS] if not everything else groups:
-        for row in _attempt(view, group, everything=everything):
+        for row in _attempt(view, group, everything=everything, run_folder=run_folder):
             table.add_row(*row)
     left = len(task.attempts) - sum(len(group) for group in groups[: None if everything else MOST_ATTEMPTS])
     if left:
@@ -98,7 +99,7 @@ def _alike(attempts: Sequence[AttemptResult]) -> list[list[AttemptResult]]:
 Row = tuple[Text | str, Text | str, Text | str]
 
 
-def _attempt(view: View, group: Sequence[AttemptResult], *, everything: bool) -> Iterator[Row]:
+def _attempt(view: View, group: Sequence[AttemptResult], *, everything: bool, run_folder: str) -> Iterator[Row]:
     """The rows of one attempt, or of several that went the same way."""
     attempt = group[0]
     glyphs, outcome = view.glyphs, attempt.outcome
@@ -132,7 +133,7 @@ def _attempt(view: View, group: Sequence[AttemptResult], *, everything: bool) ->
         yield "", "built-in", styled(listed(attempt.builtin_activated))
     answer = block(tail(attempt.output, OUTPUT_CHARS, glyphs))
     yield "", "output", answer if answer.plain.strip() else Text("nothing", style="dim")
-    yield from _reasons(view, attempt, everything=everything)
+    yield from _reasons(view, attempt, everything=everything, run_folder=run_folder)
 
 
 def _span(values: Sequence[float], shown: Callable[[float], str], to: str) -> str:
@@ -140,7 +141,7 @@ def _span(values: Sequence[float], shown: Callable[[float], str], to: str) -> st
     return least if least == most else f"{least}{to}{most}"
 
 
-def _reasons(view: View, attempt: AttemptResult, *, everything: bool) -> Iterator[Row]:
+def _reasons(view: View, attempt: AttemptResult, *, everything: bool, run_folder: str) -> Iterator[Row]:
     """Why the attempt came out as it did."""
     glyphs = view.glyphs
     if attempt.assert_evidence and attempt.assert_passed is not True:
@@ -156,4 +157,4 @@ def _reasons(view: View, attempt: AttemptResult, *, everything: bool) -> Iterato
         for warning in attempt.warnings:
             yield "", "warning", styled(warning, "yellow")
     if everything and attempt.evidence:
-        yield "", "evidence", styled(attempt.evidence, "dim")
+        yield "", "evidence", styled(f"{run_folder}{attempt.evidence}", "dim")
