@@ -12,7 +12,7 @@ from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.execution.backends.claude_code import ClaudeCode
 from caliper_pipeline.execution.command import StopToken
-from caliper_pipeline.execution.judge.autorater import JudgeResult, ask_judge
+from caliper_pipeline.execution.judge.autorater import ANSWER_BYTES, JudgeResult, ask_judge
 from caliper_pipeline.execution.process import ProcessLauncher
 
 from .stand_in import StandIn, operator
@@ -56,6 +56,14 @@ def test_a_verdict_comes_with_what_it_cost_and_what_was_said(launcher: ProcessLa
     assert 0 < result.seconds < 20
     assert result.answered == (VERDICT,)
     assert result.asked.endswith(judge.asked(1))
+
+
+def test_a_judge_that_floods_its_output_is_not_read_to_the_end(launcher: ProcessLauncher, judge: StandIn) -> None:
+    judge.answer("no verdict " * (ANSWER_BYTES // 5))
+    result = ask(launcher, judge)
+    assert result.error is not None
+    assert result.error.startswith("The judge's answer could not be used")
+    assert [len(text) <= ANSWER_BYTES for text in result.answered] == [True, True]
 
 
 def test_the_judge_sits_in_an_empty_folder_and_home_of_its_own(launcher: ProcessLauncher, judge: StandIn) -> None:

@@ -7,7 +7,7 @@ the transcript cut further, and only after the model said so. Whatever it comes 
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from caliper_pipeline.execution.workdir import make_attempt_folder
 __all__ = ["JudgeResult", "Judgement", "MalformedAnswer", "ask_judge", "build_prompt", "parse_answer", "prompt_version"]
 
 BACKOFF_SECONDS = 2.0
+ANSWER_BYTES = 4 * 1024**2
+"""Far beyond any verdict. A judge that floods its output is read no further: 64 MiB took half a minute of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,8 @@ class _Question:
                 group=self.group,
             )
             self.backend.prepare_judge(invocation)
-            ran = self.launcher.run(self.backend.judge_command(invocation), self.stop)
+            command = replace(self.backend.judge_command(invocation), keep_bytes=ANSWER_BYTES)
+            ran = self.launcher.run(command, self.stop)
         self.calls += 1
         self.seconds += ran.wall_seconds
         if ran.cancelled:
