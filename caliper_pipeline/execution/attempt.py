@@ -150,7 +150,9 @@ class Attempts:
                     setup_error=_setup_error(hook, self._settings.setup_seconds),
                     spoke=False,
                 )
-                return self._keep(task, record, _AgentCalls(), folder)
+                live = self._keep(task, record, _AgentCalls(), folder)
+                self._sink.append(_hook_failure(task, attempt, "setup", hook))
+                return live
         calls = self._call_agent(task, attempt, folder)
         if self._stop.is_set and calls.results and calls.results[-1].cancelled:
             raise Stopped
@@ -305,8 +307,6 @@ class Attempts:
                 raise FatalRefusal(graded.refusal)
             if graded.verdict is None:
                 return None
-            if live.record.setup_error is not None:
-                self._sink.append(_setup_failure(live.task, live.record))
             self._sink.append(graded.verdict)
             return graded.verdict
         finally:
@@ -383,22 +383,7 @@ def _setup_error(hook: ProcessResult, limit: float) -> str:
         return f"setup timed out after {limit:g}s"
     if hook.exit_code is None:
         return f"setup could not start: {hook.start_error}"
-    return f"setup exited {hook.exit_code}" + _tail_note(hook)
-
-
-def _tail_note(hook: ProcessResult) -> str:
-    text = hook.stdout.decode("utf-8", "replace").strip()
-    return f": {text[-HOOK_OUTPUT_CHARS:]}" if text else ""
-
-
-def _setup_failure(task: TaskHeader, record: AttemptRecord) -> HookFailure:
-    text = record.setup_error or ""
-    head, _, output = text.partition(": ")
-    words = head.split()
-    code = int(words[-1]) if words[:2] == ["setup", "exited"] and words[-1].lstrip("-").isdigit() else None
-    if words[:3] == ["setup", "could", "not"]:
-        code = _NOT_STARTED
-    return HookFailure(task.task_id, task.name, record.attempt, "setup", code, output)
+    return f"setup exited {hook.exit_code}"
 
 
 def _hook_failure(task: TaskHeader, attempt: int, phase: str, hook: ProcessResult) -> HookFailure:

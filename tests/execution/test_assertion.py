@@ -75,7 +75,6 @@ def test_exit_is_there(launcher: ProcessLauncher, folder: Folder) -> None:
     ("script", "evidence"),
     [
         ("import time\ntime.sleep(60)", "assert timed out after 0.3s"),
-        ("import os\nos.kill(os.getpid(), 9)", "assert was ended by signal 9"),
         ("assert (", "assert is not valid Python: "),
         ("if True:\npass", "assert is not valid Python: "),
     ],
@@ -165,6 +164,11 @@ def test_a_script_runs_as_in_an_interpreter_of_its_own(launcher: ProcessLauncher
     result = run_assert(launcher, stop, script=script, script_path=None, folder=folder, env=env, limit_seconds=30.0)
     stop.close()
     assert (result.passed, result.evidence) == (True, None)
+
+
+def test_a_script_that_crashes_is_a_failed_check(launcher: ProcessLauncher, folder: Folder) -> None:
+    result = run(launcher, folder, "import os\nos.kill(os.getpid(), 9)")
+    assert (result.passed, result.evidence) == (False, "assert was ended by signal 9")
 
 
 def test_scripts_share_nothing(launcher: ProcessLauncher, folder: Folder) -> None:

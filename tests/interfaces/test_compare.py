@@ -18,7 +18,7 @@ def test_two_runs_are_shown_side_by_side(record: Run, caliper: Run) -> None:
     assert "tides → moons" in found.stdout
     assert "9.9" in found.stdout
     assert "different specs: tides and moons" in found.stdout
-    assert "50%  19–81%" in found.stdout
+    assert "50.0%  19–81%" in found.stdout
 
 
 def test_a_drop_is_named_and_the_exit_code_stays_0(record: Run, caliper: Run) -> None:

@@ -22,7 +22,7 @@ def test_specs_are_listed_by_name_with_their_latest_run(record: Run, caliper: Ru
     assert found.exit_code == 0
     table = rows(found.stdout)
     assert [row[:2] for row in table[2:4]] == [["moons", "2"], ["tides", "1"]]
-    assert "50% 3/6  19–81%" in found.stdout
+    assert "50.0% 3/6  19–81%" in found.stdout
     assert "simulated" in found.stdout
     assert "⊘ interrupted" in found.stdout
 
@@ -68,7 +68,7 @@ def test_an_unreadable_file_is_named_and_hides_nothing(record: Run, caliper: Run
     record("tides", "2026-11-19T10-00-00Z")
     record("tides", "2026-11-20T10-00-00Z").write_text("{}")
     found = caliper("list", "tides").stdout
-    assert "50% 3/6" in found
+    assert "50.0% 3/6" in found
     assert "2026-11-20T10-00-00Z.json: not a results file" in found
     assert caliper("list").exit_code == 0
 

@@ -54,7 +54,7 @@ def content(stream: io.TextIOWrapper) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rate", "words"), [(None, "—"), (0.0, "0%"), (1.0, "100%"), (2 / 3, "66.7%"), (0.9999, ">99.9%"), (1e-5, "<0.1%")]
+    ("rate", "words"), [(None, "—"), (0.0, "0.0%"), (1.0, "100.0%"), (2 / 3, "66.7%"), (0.9999, ">99.9%"), (1e-5, "<0.1%")]
 )
 def test_a_rate_is_never_rounded_to_certainty(rate: float | None, words: str) -> None:
     assert text.percent(rate, GLYPHS) == words
@@ -120,16 +120,16 @@ def test_marks_stand_at_the_place_of_their_number() -> None:
 
 def test_a_report_shows_rates_with_counts_and_ranges() -> None:
     page = shown(fixture())
-    for words in ("multi", "k=3", "100% 3/3   44–100%", "0% 0/3   0–56%", "50% 3/6   19–81%", "3 unusable"):
+    for words in ("multi", "k=3", "100.0% 3/3   44–100%", "0.0% 0/3   0–56%", "50.0% 3/6   19–81%", "3 unusable"):
         assert words in page
-    assert "Setup breaks          —" in page  # not measured is a dash
+    assert "Setup breaks            —" in page  # not measured is a dash
 
 
 def test_verbose_adds_the_secondary_scores_and_every_task() -> None:
     page = shown(fixture(), verbose=True)
     assert "pass@3*" in page
-    assert "Happy  100%" in page
-    assert "Happy  100%" not in shown(fixture())
+    assert "Happy  100.0%" in page
+    assert "Happy  100.0%" not in shown(fixture())
 
 
 def simulated(**given: Any) -> Results:
@@ -183,7 +183,7 @@ def test_on_a_run_without_a_skill_activation_is_only_counted() -> None:
     )
     page = shown(assemble(header, [attempt_record(), verdict_record(activated=("moon",))], ended_at=START))
     assert "without tide" in page
-    assert "moon           100% 1/1  21–100%" in page
+    assert "moon           100.0% 1/1  21–100%" in page
     assert "removed" in page
 
 

@@ -1,8 +1,8 @@
 """Runs the script of an `assert:` against what the agent left, and says what that shows.
 
 The script runs in the workdir with the interpreter of this package, from a file that the agent never saw. Exit code 0
-is true, any other is false. A script that gave no answer (it passed its limit, never started, was ended by a signal,
-or is no Python) is no verdict: that is the check's failing, not the agent's.
+is true, any other is false, a crash included. A script that gave no answer (it passed its limit, never started, or is
+no Python) is no verdict: that is the check's failing, not the agent's.
 
 The interpreter's flags: no user site (`-s`), nothing importable from the script's or the working folder (`-P`), so
 that a `yaml.py` of the agent's shadows nothing, no bytecode beside an author's helpers (`-B`), UTF-8 whatever the
@@ -104,7 +104,8 @@ def _verdict(result: ProcessResult, staged: Path, limit_seconds: float) -> Asser
     if result.exit_code == 0:
         return AssertResult(passed=True)
     if result.exit_code < 0:
-        return AssertResult(evidence=_tail(f"assert was ended by signal {-result.exit_code}", output))
+        # What the agent left made the check crash: that is no better than a failed one.
+        return AssertResult(passed=False, evidence=_tail(f"assert was ended by signal {-result.exit_code}", output))
     if output.startswith(f'File "{staged}"') and _NOT_PYTHON.search(output):
         # No traceback above it: the script itself did not compile, so it checked nothing.
         return AssertResult(evidence=_tail("assert is not valid Python", output))

@@ -140,13 +140,13 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 
 def percent(rate: float | None, glyphs: Glyphs) -> str:
-    """`66.7%`, `100%`; a rate that only rounds to 0 or 100 keeps its decimal."""
+    """`66.7%`, `100.0%`; a rate that only rounds to 0 or 100 says so."""
     if rate is None:
         return glyphs.dash
     rounded = round(rate * 100, 1)
     if rounded in (0, 100) and rate not in (0, 1):
         return ">99.9%" if rounded else "<0.1%"
-    return f"{rounded:.0f}%" if rounded == int(rounded) else f"{rounded:.1f}%"
+    return f"{rounded:.1f}%"
 
 
 def range_of(interval: Interval | None, glyphs: Glyphs) -> str:
