@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from caliper_pipeline import __version__
 from caliper_pipeline.domain.engine import Engine, parse_engine
 from caliper_pipeline.domain.errors import BadInput, CannotRun
+from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_SECONDS, MOST_WORKERS
 from caliper_pipeline.domain.records import RunHeader, SkillHeader, TaskHeader
 from caliper_pipeline.domain.series import Series
 from caliper_pipeline.domain.skills import Skill, resolve_ablation
@@ -36,6 +37,7 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     `backends` replaces the built-in ones by name (Dagster hands in its resources). Raises `BadInput`, `CannotRun`
     or `StorageError`; then nothing was started and, for a new run, no folder was made.
     """
+    _refuse_beyond(request)
     config, operator = project.config, project.operator
     loaded = load_spec(request.spec_path, operator.home)
     spec = loaded.spec
@@ -84,6 +86,18 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
         workers=request.workers or config.workers,
         resumed_k=max(k, planned_k(folder)) if existing is not None else None,
     )
+
+
+def _refuse_beyond(request: RunRequest) -> None:
+    """The bounds of caliper.yaml hold for every caller, or a run's own header could not be read again."""
+    limits: tuple[tuple[str, float | None, float], ...] = (
+        ("k", request.k, MOST_ATTEMPTS),
+        ("workers", request.workers, MOST_WORKERS),
+        ("timeout_seconds", request.timeout_seconds, MOST_SECONDS),
+    )
+    for name, value, most in limits:
+        if value is not None and not 0 < value <= most:
+            raise BadInput(f"{name} {value:g}: must be above 0 and at most {most:g}.")
 
 
 def _backend(engine: Engine, backends: Backends | None) -> Backend:

@@ -9,6 +9,7 @@ from caliper_pipeline.evaluation.prepare import Backends, prepare
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, Regrading, planned_k
+from caliper_pipeline.storage.results import load_results, saved_runs
 from caliper_pipeline.storage.runs import RunFolder
 
 _SHOWN = 5
@@ -20,6 +21,7 @@ def find_unfinished(project: Project, *, run_id: str | None, spec_path: Path | N
     Raises `BadInput` when there is none, or when another process is still at it.
     """
     if run_id is not None:
+        run_id = _by_results_file(project, run_id) or run_id
         if run_id not in project.store.run_ids():
             newest = project.store.run_ids()[: -1 - _SHOWN : -1]
             raise BadInput(
@@ -27,16 +29,27 @@ def find_unfinished(project: Project, *, run_id: str | None, spec_path: Path | N
                 hint=f"The newest are: {', '.join(newest)}." if newest else "There are none yet.",
             )
         return _not_busy(project.store.open(run_id))
-    wanted = str(spec_path.resolve()) if spec_path is not None else None
+    wanted = spec_path.resolve() if spec_path is not None else None
+    going: RunFolder | None = None
     for candidate in reversed(project.store.run_ids()):
         folder = project.store.open(candidate)
-        if (wanted is None or folder.header().spec_path == wanted) and not is_complete(folder):
-            return _not_busy(folder)
+        if (wanted is None or Path(folder.header().spec_path).resolve() == wanted) and not is_complete(folder):
+            if not folder.busy():
+                return folder
+            going = going or folder
+    if going is not None:
+        return _not_busy(going)
     whose = f" of {spec_path}" if spec_path is not None else ""
     raise BadInput(
         f"Nothing to resume: no unfinished run{whose} under {project.root}.",
         hint="Name a run to top it up to a larger --k: --resume --run-id ID.",
     )
+
+
+def _by_results_file(project: Project, file_id: str) -> str | None:
+    """The run behind a results file that `caliper list` names; `None` when there is none, or more than one."""
+    found = {load_results(saved.path).run.run_id for saved in saved_runs(project.root) if saved.file_id == file_id}
+    return found.pop() if len(found) == 1 else None
 
 
 def is_complete(folder: RunFolder) -> bool:

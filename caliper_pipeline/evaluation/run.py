@@ -209,7 +209,7 @@ class _Execution:
             workers = max(1, min(evaluation.workers, len(jobs) + len(pending)))
             pool: Pool[LiveAttempt] = Pool(schedule, workers=workers, graders=workers, stop=self._stop)
             pool.run(work, grade, ungraded=self._reopened(attempts, pending, generations))
-        except StorageError as error:
+        except (StorageError, CannotRun) as error:
             self._fatal = self._fatal or error
         finally:
             attempts.close()

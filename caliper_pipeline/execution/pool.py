@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.command import StopToken
 
 T = TypeVar("T")
@@ -137,25 +138,33 @@ class Pool(Generic[T]):
         `work` and `grade` handle their own errors; what they raise all the same stops the pool and is raised here.
         `ungraded` is graded besides (lazily, one by one).
         """
-        threads = [
+        agents = [
             threading.Thread(target=self._agent_loop, args=(work,), name=f"agent-{n}") for n in range(self._workers)
         ]
-        threads += [
+        graders = [
             threading.Thread(target=self._grade_loop, args=(grade,), name=f"grader-{n}") for n in range(self._graders)
         ]
-        with self._changed:
-            self._agents_left += 1
         feeder = threading.Thread(target=self._feed, args=(ungraded,), name="feeder")
-        for thread in [*threads, feeder]:
-            thread.start()
         # The stop token wakes everything that waits outside this class; the schedule must be told.
         done = StopToken()
         watcher = threading.Thread(target=self._watch, args=(done,), name="stop-watcher")
-        watcher.start()
-        for thread in [*threads, feeder]:
+        with self._changed:
+            self._agents_left += 1
+        if len(started := _start([watcher, feeder])) < 2:
+            self._fail(CannotRun("No threads can be started.", hint="Raise the limit of processes (ulimit -u)."))
+        working = _start(agents) if self._error is None else []
+        for _ in range(len(agents) - len(working) + (feeder not in started)):
+            self._agent_left()
+        if not working and self._error is None:
+            self._fail(CannotRun("No thread for an agent can be started.", hint="Raise the limit of processes."))
+        grading = _start(graders)
+        if not grading:
+            self._grade_loop(grade)
+        for thread in [*working, *grading, *(thread for thread in started if thread is not watcher)]:
             thread.join()
         done.set()
-        watcher.join()
+        if watcher in started:
+            watcher.join()
         done.close()
         if self._error is not None:
             raise self._error
@@ -225,3 +234,15 @@ class Pool(Generic[T]):
             self._changed.notify_all()
         self._schedule.close()
         self._stop.set()
+
+
+def _start(threads: list[threading.Thread]) -> list[threading.Thread]:
+    """Those that could be started: where the system allows no more threads, fewer do the work."""
+    started = []
+    for thread in threads:
+        try:
+            thread.start()
+        except RuntimeError:
+            break
+        started.append(thread)
+    return started

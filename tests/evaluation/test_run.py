@@ -264,3 +264,15 @@ def test_no_folder_of_an_attempt_is_left(bench: Bench, tmp_path: Path, monkeypat
     monkeypatch.setenv("TMPDIR", str(temporary))
     bench.prepare(bench.write(TASK, GOOD), k=2).execute()
     assert list(temporary.iterdir()) == []
+
+
+def test_a_run_is_also_known_by_the_name_of_its_results_file(bench: Bench) -> None:
+    summary = bench.prepare(bench.write(TASK, GOOD), k=1).execute()
+    assert summary.results_path is not None
+    topped = resume(bench.project, run_id=summary.results_path.stem, k=2).execute()
+    assert topped.header.run_id == summary.header.run_id
+
+
+def test_numbers_that_cannot_be_meant_are_refused_whoever_asks(bench: Bench) -> None:
+    with pytest.raises(BadInput, match="k 1e"):
+        bench.prepare(bench.write(TASK, GOOD), k=10**9)

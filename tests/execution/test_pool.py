@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.pool import Job, Pool, Schedule
 
@@ -118,4 +119,29 @@ def test_a_stopped_pool_starts_nothing_more() -> None:
     pool: Pool[Job] = Pool(schedule, workers=1, graders=1, stop=stop)
     pool.run(work, lambda job: None)
     assert begun == [Job("t0", 1)]
+    stop.close()
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2, 3, 4, 5])
+def test_few_threads_do_the_work_or_the_pool_says_why(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
+    """Where the system allows only so many threads: watcher, feeder, agents and graders, in this order."""
+    start, started = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) >= allowed:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    stop = StopToken()
+    schedule = Schedule(jobs(2, 2), None)
+    graded: list[Job] = []
+    pool: Pool[Job] = Pool(schedule, workers=2, graders=2, stop=stop)
+    if allowed < 3:
+        with pytest.raises(CannotRun):
+            pool.run(lambda job: job, graded.append)
+    else:
+        pool.run(lambda job: job, graded.append)
+        assert len(graded) == 4
     stop.close()
