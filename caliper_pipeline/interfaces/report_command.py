@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from caliper_pipeline.domain.errors import BadInput
-from caliper_pipeline.storage.results import load_results, resolve
+from caliper_pipeline.storage.results import SavedRun, load_results, resolve, saved_runs
 from caliper_pipeline.storage.root import find_root
+
+LOOKED_AT = 20
+"""Runs that are read to find the full one beside a control."""
 
 
 @click.command()
@@ -35,11 +38,26 @@ def report(ref: str | None, run_id: str | None, form: str, verbose: bool) -> Non
     from caliper_pipeline.interfaces.render.run import show_run
 
     show_run(results, verbose=verbose)
+    if results.run.ablated and run_id is None and root is not None and (full := _latest_full(root, path)) is not None:
+        click.echo(
+            f"This is a control. The latest run with every skill: caliper report {full.spec} --run {full.file_id}",
+            err=True,
+        )
+
+
+def _latest_full(root: Path, control: Path) -> SavedRun | None:
+    """Among the last runs beside a control's, the newest of the full arm."""
+    runs = saved_runs(root, control.parent.name) if control.is_relative_to(root) else []
+    for saved in list(reversed(runs))[:LOOKED_AT]:
+        try:
+            if not load_results(saved.path).run.ablated:
+                return saved
+        except BadInput:
+            continue
+    return None
 
 
 def _only_spec(root: Path | None) -> str:
-    from caliper_pipeline.storage.results import saved_runs
-
     specs = sorted({saved.spec for saved in saved_runs(root)})
     if len(specs) == 1:
         return specs[0]

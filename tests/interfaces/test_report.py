@@ -73,3 +73,10 @@ def test_json_holds_what_the_encoding_cannot(record: Run, caliper: Run) -> None:
     path.write_text(json.dumps(data))
     found = json.loads(caliper("report", "demo", "--format", "json").stdout)
     assert found["task_results"][0]["attempts"][0]["output"] == "half \ud83c"
+
+
+def test_the_report_of_a_control_names_the_full_run(record: Run, caliper: Run) -> None:
+    record("tides", "2026-11-20T10-00-00Z", ablated=[])
+    record("tides", "2026-11-21T10-00-00Z", ablated=["tide-table"], timestamp="2026-11-21T10:00:00Z")
+    assert "caliper report tides --run 2026-11-20T10-00-00Z" in caliper("report", "tides").stderr
+    assert "control" not in caliper("report", "tides", "--run", "2026-11-20T10-00-00Z").stderr
