@@ -54,7 +54,8 @@ def content(stream: io.TextIOWrapper) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rate", "words"), [(None, "—"), (0.0, "0.0%"), (1.0, "100.0%"), (2 / 3, "66.7%"), (0.9999, ">99.9%"), (1e-5, "<0.1%")]
+    ("rate", "words"),
+    [(None, "—"), (0.0, "0.0%"), (1.0, "100.0%"), (2 / 3, "66.7%"), (0.9999, ">99.9%"), (1e-5, "<0.1%")],
 )
 def test_a_rate_is_never_rounded_to_certainty(rate: float | None, words: str) -> None:
     assert text.percent(rate, GLYPHS) == words
