@@ -21,6 +21,7 @@ from caliper_pipeline.domain.skills import Skill, resolve_ablation
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, planned_k
+from caliper_pipeline.evaluation.settings import limits_of
 from caliper_pipeline.execution.backends.base import Backend, BackendInfo
 from caliper_pipeline.execution.backends.registry import make_backend
 from caliper_pipeline.execution.judge.autorater import prompt_version
@@ -52,7 +53,7 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     existing = _existing(project, request.run_id)
     series = Series(loaded.name, engine, ablated, isolated)
     k = request.k or config.k
-    limits = _limits(project)
+    limits = limits_of(project)
     info = backend.check(operator, tuple(spec.sandbox.extra_path), engine, loaded.path)
     judge_info = (
         _check_judge(judge_backend, judge_engine, project, loaded) if judge_backend and judge_engine else BackendInfo()
@@ -178,10 +179,6 @@ def _joinable(folder: RunFolder, series: Series, loaded: LoadedSpec) -> RunFolde
             hint="The finished attempts answer the old text: start a new run, or restore the spec.",
         )
     return folder
-
-
-def _limits(project: Project) -> dict[str, float]:
-    return {name: float(value) for name, value in project.config.limits.model_dump().items()}
 
 
 def _header(

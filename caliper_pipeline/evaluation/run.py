@@ -7,14 +7,12 @@ in flight are lost.
 
 import os
 import queue
-import re
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.errors import CaliperError, CannotRun, StorageError
@@ -30,27 +28,25 @@ from caliper_pipeline.domain.records import (
     VerdictRecord,
 )
 from caliper_pipeline.domain.results import Results
-from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import Observer, RunSummary, Silent
+from caliper_pipeline.evaluation.settings import attempt_settings, grading_settings, judge_engine_of
+from caliper_pipeline.evaluation.sink import StoreSink
 from caliper_pipeline.evaluation.standing import summarize
 from caliper_pipeline.execution.attempt import (
     Attempts,
-    AttemptSettings,
     FatalRefusal,
     LiveAttempt,
     Stopped,
-    internal_error,
-    internal_verdict,
 )
+from caliper_pipeline.execution.attempt_records import internal_error, internal_verdict
 from caliper_pipeline.execution.backends.base import Backend, Refusal
 from caliper_pipeline.execution.command import StopToken
-from caliper_pipeline.execution.grading import Grader, GradingSettings
+from caliper_pipeline.execution.grading import Grader
 from caliper_pipeline.execution.pool import Job, Pool, Schedule
 from caliper_pipeline.execution.process import ProcessLauncher
 from caliper_pipeline.execution.workdir import sweep_stale
 from caliper_pipeline.storage import history, results
-from caliper_pipeline.storage.evidence import Evidence
 from caliper_pipeline.storage.runs import RunFolder
 
 
@@ -107,49 +103,6 @@ def planned_k(folder: RunFolder) -> int:
     return max(folder.header().k, folder.state().k or 0)
 
 
-class _StoreSink:
-    """Takes what attempts hand over into the run folder and tells the observer once it is durable."""
-
-    def __init__(self, folder: RunFolder, observer: Observer) -> None:
-        self._folder = folder
-        self._observer = observer
-
-    def save_evidence(
-        self,
-        task: TaskHeader,
-        attempt: int,
-        *,
-        turns: tuple[Turn, ...],
-        final_answer: str,
-        usage: Usage | None,
-        stdout: bytes,
-        stderr: bytes,
-        facts: Mapping[str, Any],
-        workdir_tar: Path | None,
-    ) -> str:
-        return self._folder.save_evidence(
-            task.name,
-            attempt,
-            Evidence(
-                turns=turns,
-                final_answer=final_answer,
-                prompt=task.prompt,
-                raw_stdout=stdout,
-                raw_stderr=stderr,
-                usage=usage,
-                extra=dict(facts),
-                workdir_tar=workdir_tar,
-            ),
-        )
-
-    def save_judgement(self, evidence: str, generation: int, asked: str, answered: tuple[str, ...]) -> None:
-        self._folder.save_judgement(evidence, generation, asked, list(answered))
-
-    def append(self, line: Line) -> None:
-        self._folder.append(line)
-        self._observer.line(line)
-
-
 class _Execution:
     """The moving parts of one `Evaluation.execute`."""
 
@@ -163,7 +116,7 @@ class _Execution:
         self._fatal: CaliperError | None = None
         self._interrupted = False
         self._tasks = {task.task_id: task for task in self._header.tasks}
-        self._sink = _StoreSink(self._folder, observer)
+        self._sink = StoreSink(self._folder, observer)
 
     def run(self) -> RunSummary:
         evaluation = self._evaluation
@@ -190,9 +143,9 @@ class _Execution:
             self._observer.note(text)
         sweep_stale()
         launcher = ProcessLauncher()
-        attempts = Attempts(
-            self._attempt_settings(), Grader(self._grading_settings()), launcher, self._sink, self._stop
-        )
+        settings = attempt_settings(self._project, self._folder, evaluation.backend, evaluation.extra_path)
+        grader = Grader(grading_settings(self._project, self._folder, evaluation.judge_backend))
+        attempts = Attempts(settings, grader, launcher, self._sink, self._stop)
         schedule = Schedule(jobs, self._header.fail_fast)
         job_keys = {(job.task_id, job.attempt) for job in jobs}
 
@@ -279,7 +232,7 @@ class _Execution:
     def _give_up(self, refusal: Refusal, *, judge: bool) -> None:
         backend = self._evaluation.judge_backend if judge else self._evaluation.backend
         assert backend is not None
-        engine = self._judge_engine() if judge else Engine(self._header.backend, self._header.model)
+        engine = judge_engine_of(self._header) if judge else Engine(self._header.backend, self._header.model)
         assert engine is not None
         error = backend.explain(refusal, engine, judge=judge)
         self._stop_for(error if isinstance(error, CaliperError) else CannotRun(str(error)))
@@ -334,57 +287,6 @@ class _Execution:
                 return results.write_results(root, self._folder, summary), str(error)
             except StorageError:
                 return None, str(error)
-
-    # -- settings
-
-    def _judge_engine(self) -> Engine | None:
-        if self._header.judge_backend is None:
-            return None
-        return Engine(self._header.judge_backend, self._header.judge_model)
-
-    def _attempt_settings(self) -> AttemptSettings:
-        header, limits = self._header, self._header.limits
-        return AttemptSettings(
-            engine=Engine(header.backend, header.model),
-            backend=self._evaluation.backend,
-            operator=self._project.operator,
-            timeout_seconds=header.timeout_seconds,
-            setup_seconds=limits["setup_seconds"],
-            cleanup_seconds=limits["cleanup_seconds"],
-            stream_bytes=int(limits["stream_bytes"]),
-            snapshot_bytes=int(limits["snapshot_bytes"]),
-            retries=int(limits["retries"]),
-            skills={s.name: self._folder.skill_folder(s.name) for s in header.skills if s.installed},
-            isolated=header.isolated,
-            extra_path=self._evaluation.extra_path,
-            ablated=header.ablated,
-            spec_path=Path(header.spec_path),
-        )
-
-    def _grading_settings(self) -> GradingSettings:
-        header, limits = self._header, self._header.limits
-        installed = tuple(skill.name for skill in header.skills if skill.installed)
-        return GradingSettings(
-            backend=header.backend,
-            operator=self._project.operator,
-            spec_path=Path(header.spec_path),
-            installed_skills=installed,
-            ablated=header.ablated,
-            skills_ablated=any(not skill.installed for skill in header.skills),
-            forbidden_files=_forbidden(header),
-            judge_backend=self._evaluation.judge_backend,
-            judge_engine=self._judge_engine(),
-            assert_seconds=limits["assert_seconds"],
-            judge_seconds=limits["judge_seconds"],
-            retries=int(limits["retries"]),
-        )
-
-
-def _forbidden(header: RunHeader) -> tuple[str, ...]:
-    """The patterns of the spec, and where the spec really lies when it was opened through a link."""
-    path = Path(header.spec_path)
-    real = path.resolve()
-    return header.forbidden_files if real == path else (*header.forbidden_files, re.escape(str(real)))
 
 
 class _Queue(Silent):

@@ -6,16 +6,16 @@ attempt is a value; only what makes the whole run pointless is raised, and whate
 """
 
 import random
-import traceback
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.records import AttemptRecord, HookFailure, Line, Outcome, TaskHeader, VerdictRecord
-from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
+from caliper_pipeline.domain.records import AttemptRecord, Line, TaskHeader, VerdictRecord
+from caliper_pipeline.domain.transcript import Turn, Usage
+from caliper_pipeline.execution.attempt_records import AgentCalls, attempt_record, hook_failure, joined, setup_error
 from caliper_pipeline.execution.backends.base import Backend, Invocation, Operator, Refusal
 from caliper_pipeline.execution.command import Command, Launcher, ProcessResult, StopToken
 from caliper_pipeline.execution.environment import step_environment
@@ -23,10 +23,6 @@ from caliper_pipeline.execution.grading import Grader, GradingInput
 from caliper_pipeline.execution.snapshot import restore_workdir, snapshot_workdir
 from caliper_pipeline.execution.workdir import AttemptFolder, install_skill, make_attempt_folder
 
-HOOK_OUTPUT_CHARS = 4_000
-OUTPUT_CHARS = 32_768
-_NOT_STARTED = 127
-"""What shells say of a command that could not be started: a hook's exit code, when it has none of its own."""
 BACKOFF_SECONDS = 2.0
 
 
@@ -101,15 +97,6 @@ class LiveAttempt:
     run_cleanup: bool = True
 
 
-@dataclass(slots=True)
-class _AgentCalls:
-    """What all invocations of one attempt gave together."""
-
-    replies: list[AgentReply] = field(default_factory=list)
-    results: list[ProcessResult] = field(default_factory=list)
-    refusal: Refusal | None = None
-
-
 class Attempts:
     """Runs and grades attempts; called from many threads at once."""
 
@@ -147,21 +134,30 @@ class Attempts:
                     ended_at=datetime.now(UTC),
                     agent_seconds=0.0,
                     setup_seconds=setup_seconds,
-                    setup_error=_setup_error(hook, self._settings.setup_seconds),
+                    setup_error=setup_error(hook, self._settings.setup_seconds),
                     spoke=False,
                 )
-                live = self._keep(task, record, _AgentCalls(), folder)
-                self._sink.append(_hook_failure(task, attempt, "setup", hook))
+                live = self._keep(task, record, AgentCalls(), folder)
+                self._sink.append(hook_failure(task, attempt, "setup", hook))
                 return live
         calls = self._call_agent(task, attempt, folder)
         if self._stop.is_set and calls.results and calls.results[-1].cancelled:
             raise Stopped
-        record = self._record(task, attempt, calls, started, setup_seconds)
+        engine = self._settings.engine
+        record = attempt_record(
+            task,
+            attempt,
+            calls,
+            started=started,
+            setup_seconds=setup_seconds,
+            asked_model=None if engine.simulated else engine.model,
+            stream_bytes=self._settings.stream_bytes,
+        )
         return self._keep(task, record, calls, folder)
 
-    def _call_agent(self, task: TaskHeader, attempt: int, folder: AttemptFolder) -> _AgentCalls:
+    def _call_agent(self, task: TaskHeader, attempt: int, folder: AttemptFolder) -> AgentCalls:
         settings = self._settings
-        calls = _AgentCalls()
+        calls = AgentCalls()
         for retry in range(settings.retries + 1):
             invocation = Invocation(
                 engine=settings.engine,
@@ -200,38 +196,7 @@ class Attempts:
                 raise Stopped
         return calls
 
-    def _record(
-        self, task: TaskHeader, attempt: int, calls: _AgentCalls, started: datetime, setup_seconds: float | None
-    ) -> AttemptRecord:
-        last, reply = calls.results[-1], calls.replies[-1]
-        usage: Usage | None = None
-        for item in calls.replies:
-            if item.usage is not None:
-                usage = item.usage if usage is None else usage.plus(item.usage)
-        warnings = []
-        if reply.model is not None and self._settings.engine.model is not None and not self._settings.engine.simulated:
-            warnings += _model_warning(self._settings.engine.model, reply.model)
-        return AttemptRecord(
-            task_id=task.task_id,
-            task_name=task.name,
-            attempt=attempt,
-            started_at=started,
-            ended_at=datetime.now(UTC),
-            agent_seconds=round(sum(result.wall_seconds for result in calls.results), 6),
-            setup_seconds=setup_seconds,
-            exit_code=last.exit_code,
-            timed_out=last.timed_out,
-            error=_error(last, reply, calls.refusal) or _lost_end(last, reply, self._settings.stream_bytes),
-            spoke=any(item.spoke for item in calls.replies),
-            output=reply.final_answer[:OUTPUT_CHARS],
-            usage=usage,
-            model=next((item.model for item in reversed(calls.replies) if item.model is not None), None),
-            retries=len(calls.results) - 1,
-            turns=sum(len(item.turns) for item in calls.replies),
-            warnings=tuple(warnings),
-        )
-
-    def _keep(self, task: TaskHeader, record: AttemptRecord, calls: _AgentCalls, folder: AttemptFolder) -> LiveAttempt:
+    def _keep(self, task: TaskHeader, record: AttemptRecord, calls: AgentCalls, folder: AttemptFolder) -> LiveAttempt:
         """Evidence first, then the line that says it is there."""
         turns = tuple(turn for reply in calls.replies for turn in reply.turns)
         folder.mend_workdir()
@@ -243,8 +208,8 @@ class Attempts:
             turns=turns,
             final_answer=calls.replies[-1].final_answer if calls.replies else "",
             usage=record.usage,
-            stdout=_joined(result.stdout for result in calls.results),
-            stderr=_joined(result.stderr for result in calls.results),
+            stdout=joined(result.stdout for result in calls.results),
+            stderr=joined(result.stderr for result in calls.results),
             facts={
                 "exit_codes": [result.exit_code for result in calls.results],
                 "invocation_seconds": [result.wall_seconds for result in calls.results],
@@ -319,7 +284,7 @@ class Attempts:
                 limit = self._settings.cleanup_seconds
                 hook = self._hook(task, attempt, "cleanup", task.cleanup, folder, limit, self._never)
                 if not hook.ok:
-                    self._sink.append(_hook_failure(task, attempt, "cleanup", hook))
+                    self._sink.append(hook_failure(task, attempt, "cleanup", hook))
         finally:
             self._launcher.end_group(folder.group)
             folder.remove()
@@ -350,79 +315,3 @@ class Attempts:
 
     def close(self) -> None:
         self._never.close()
-
-
-def internal_error(task: TaskHeader, attempt: int, started: datetime, error: Exception) -> AttemptRecord:
-    """The record of an attempt in which this program itself failed: one attempt is lost, never the run."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return AttemptRecord(
-        task_id=task.task_id,
-        task_name=task.name,
-        attempt=attempt,
-        started_at=started,
-        ended_at=datetime.now(UTC),
-        agent_seconds=0.0,
-        spoke=False,
-        error=f"internal error: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})",
-    )
-
-
-def internal_verdict(record: AttemptRecord) -> VerdictRecord:
-    return VerdictRecord(
-        task_id=record.task_id,
-        task_name=record.task_name,
-        attempt=record.attempt,
-        outcome=Outcome.INFRA_ERROR,
-        graded_at=datetime.now(UTC),
-        assert_evidence=record.error,
-    )
-
-
-def _setup_error(hook: ProcessResult, limit: float) -> str:
-    if hook.timed_out:
-        return f"setup timed out after {limit:g}s"
-    if hook.exit_code is None:
-        return f"setup could not start: {hook.start_error}"
-    return f"setup exited {hook.exit_code}"
-
-
-def _hook_failure(task: TaskHeader, attempt: int, phase: str, hook: ProcessResult) -> HookFailure:
-    output = hook.stdout.decode("utf-8", "replace")[-HOOK_OUTPUT_CHARS:]
-    code = None if hook.timed_out else _NOT_STARTED if hook.exit_code is None else hook.exit_code
-    return HookFailure(task.task_id, task.name, attempt, phase, code, hook.start_error or output)
-
-
-def _error(result: ProcessResult, reply: AgentReply, refusal: Refusal | None) -> str | None:
-    """Why there is nothing to grade; `None` when there is."""
-    if result.timed_out:
-        return None
-    if result.exit_code is None:
-        return result.start_error or "the agent could not be started"
-    said = refusal.text if refusal is not None else reply.cli_error
-    if result.exit_code != 0:
-        if not said:
-            said = result.stderr.decode("utf-8", "replace").strip()[-500:]
-        return f"agent exited {result.exit_code}: {said}" if said else f"agent exited {result.exit_code}"
-    if said and not reply.finished:
-        return said
-    return None
-
-
-def _lost_end(result: ProcessResult, reply: AgentReply, limit: int) -> str | None:
-    """An answer that came after more output than is kept cannot be graded, and is not the agent's silence."""
-    if not result.cut or reply.finished or result.timed_out:
-        return None
-    return f"the agent wrote more than {limit:,} bytes (limits: stream_bytes), so the end of its output is missing"
-
-
-def _model_warning(asked: str, answered: str) -> list[str]:
-    """A warning when the model that answered is another than the one asked for; an alias is not another."""
-    plain = answered.partition("[")[0]
-    if asked.partition("[")[0] == plain or asked.lower() in plain.lower():
-        return []
-    return [f"asked for {asked}, answered by {answered}"]
-
-
-def _joined(parts: Iterable[bytes]) -> bytes:
-    kept = [part for part in parts if part]
-    return b"".join(part if part.endswith(b"\n") or part is kept[-1] else part + b"\n" for part in kept)
