@@ -27,6 +27,7 @@ cat <<'END'
 {"type":"result","subtype":"success","is_error":false,"result":"Done.","usage":{"input_tokens":10,"output_tokens":2}}
 END
 """
+RESULTS = Path(__file__).parents[1] / "fixtures" / "results" / "reference-0.21.0.json"
 SKILL = "---\nname: tide-table\ndescription: Reads tide tables.\n---\nRead the table.\n"
 
 
@@ -121,6 +122,7 @@ def main() -> None:
         ("run 50x4", ["run", *flags, "--k", "4"], 50),
         ("validate", ["validate", "bench.eval.yaml"], 5),
         ("list", ["list"], 5),
+        ("report", ["report", str(RESULTS)], 5),
         ("help", ["--help"], 5),
     ):
         if args.only in name:
