@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("playwright")
 from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.graphql import Server
