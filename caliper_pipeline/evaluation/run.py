@@ -254,12 +254,15 @@ class _Execution:
         state = self._folder.state()
         state.end = end
         summary = summarize(self._header, state)
-        if state.attempts or state.hook_failures:
+        hooks, recorded = tuple(state.hook_failures), len(state.attempts)
+        ungraded = sum(1 for key in state.attempts if key not in state.verdicts)
+        del state  # publishing reads the lines once more: not twice the memory for that moment
+        if recorded or hooks:
             path, save_error = self._save(summary)
         if path is not None and save_error is None:
             end = replace(end, results=str(path.relative_to(self._project.root)))
         self._sink.append(end)
-        if self._evaluation.publish_history and (state.attempts or state.hook_failures):
+        if self._evaluation.publish_history and (recorded or hooks):
             try:
                 history.publish(self._project.history_path, [self._folder])
             except StorageError as error:
@@ -272,9 +275,9 @@ class _Execution:
             history_error=history_error,
             fatal=self._fatal,
             interrupted=self._interrupted,
-            hook_failures=tuple(state.hook_failures),
-            recorded=len(state.attempts),
-            ungraded=sum(1 for key in state.attempts if key not in state.verdicts),
+            hook_failures=hooks,
+            recorded=recorded,
+            ungraded=ungraded,
         )
 
     def _save(self, summary: Results) -> tuple[Path | None, str | None]:
