@@ -169,7 +169,7 @@ class _Execution:
             launcher.close()
         warm.join()
         self._interrupted = self._stop.is_set and self._fatal is None
-        return self._finish(len(planned))
+        return self._finish()
 
     # -- attempts
 
@@ -244,7 +244,7 @@ class _Execution:
 
     # -- the end
 
-    def _finish(self, planned: int) -> RunSummary:
+    def _finish(self) -> RunSummary:
         ended = datetime.now(UTC)
         status = "stopped" if self._fatal is not None else "interrupted" if self._interrupted else "completed"
         path: Path | None = None
