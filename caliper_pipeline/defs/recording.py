@@ -61,6 +61,10 @@ class Part:
     count: int
     task_ids: frozenset[str]
 
+    @property
+    def label(self) -> str:
+        return f"{self.number} of {self.count}"
+
 
 def parts_of(header: RunHeader, *, most_events: int | None = None) -> list[Part]:
     """The run cut by task, so that no part gives more events than a Dagster run should hold.
@@ -84,7 +88,7 @@ def tags_of(header: RunHeader, part: Part | None = None) -> dict[str, str]:
         **owner_tags(),
     }
     if part is not None and part.count > 1:
-        tags[PART_TAG] = f"{part.number} of {part.count}"
+        tags[PART_TAG] = part.label
     return tags
 
 
@@ -111,7 +115,7 @@ class Recording:
         self._only = only
         self._keys = {task.task_id: task.key for task in self._header.tasks}
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
-        self._told = told_of(instance, self._header.run_id)
+        self._told = told_of(instance, self._header.run_id, part)
         self._most = 0
         """Numbers of attempts up to here are known to the instance."""
 
@@ -203,24 +207,28 @@ class Recording:
         return records[0].asset_materialization if records else None
 
 
-def told_of(instance: DagsterInstance, run_id: str) -> set[Told]:
-    """What Dagster has of a run of ours, from the events of every Dagster run that carries its tag."""
+def told_of(instance: DagsterInstance, run_id: str, part: Part | None = None) -> set[Told]:
+    """What Dagster has of a run of ours (of a part of it), from the events of the Dagster runs that carry its tag."""
     found: set[Told] = set()
-    for dagster_run_id in dagster_runs_of(instance, run_id):
+    for dagster_run_id in dagster_runs_of(instance, run_id, part):
         for event in instance.all_logs(dagster_run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
             told = event.asset_materialization
             if told is None or told.partition is None:
                 continue
-            values = {name: value.value for name, value in told.metadata.items()}
-            if values.get("run") == run_id:
-                rests_on = values.get("generation") or values.get("verdict_lines") or 1
-                found.add((told.asset_key.to_user_string(), told.partition, int(str(rests_on))))
+            run = told.metadata.get("run")
+            if run is not None and run.value == run_id:
+                rests_on = told.metadata.get("generation") or told.metadata.get("verdict_lines")
+                number = 1 if rests_on is None else int(str(rests_on.value))
+                found.add((told.asset_key.to_user_string(), told.partition, number))
     return found
 
 
-def dagster_runs_of(instance: DagsterInstance, run_id: str) -> list[str]:
+def dagster_runs_of(instance: DagsterInstance, run_id: str, part: Part | None = None) -> list[str]:
+    """Ids of the Dagster runs that tell of the run; with a part, without those that tell of other parts."""
     filters = (RunsFilter(tags={RUN_TAG: run_id}), RunsFilter(tags={RUNS_TAG_PREFIX + run_id: "true"}))
-    return list(dict.fromkeys(run.run_id for wanted in filters for run in instance.get_runs(wanted)))
+    mine = None if part is None or part.count == 1 else part.label
+    runs = [run for wanted in filters for run in instance.get_runs(wanted)]
+    return list(dict.fromkeys(run.run_id for run in runs if mine is None or run.tags.get(PART_TAG, mine) == mine))
 
 
 def rests_on(state: RunState) -> Counter[str]:

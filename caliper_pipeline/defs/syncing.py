@@ -58,13 +58,15 @@ def record_all(root: Path, *, say: Callable[[str], None]) -> int:
                 going += 1
                 continue
             with telling(folder, alone=True, wait=False) as mine:
+                lacking = _lacking(instance, project, folder, parts_of(folder.header())) if mine else []
                 if not mine:
                     going += 1
-                elif _record(instance, project, folder, _lacking(instance, project, folder)):
-                    recorded += 1
-                    _remember(instance, folder)
-                else:
+                elif not _record(instance, project, folder, lacking):
                     failed += 1
+                else:
+                    recorded += bool(lacking)
+                    known += not lacking
+                    _remember(instance, folder)
     say(f"Recorded {_runs(recorded)}; Dagster had {known} already." if recorded else f"Dagster has all {known} runs.")
     if going:
         say(f"Left out {_runs(going)} still going on.")
@@ -86,31 +88,32 @@ def reap(instance: DagsterInstance) -> int:
     return len(dead)
 
 
-def _lacking(instance: DagsterInstance, project: Project, folder: RunFolder) -> list[Part]:
-    """The parts of which Dagster lacks something."""
+def _lacking(instance: DagsterInstance, project: Project, folder: RunFolder, parts: list[Part]) -> list[Part]:
+    """Those of which Dagster lacks something."""
 
     def lacks(part: Part) -> bool:
         recording = Recording(instance, project, folder, part)
         return any(True for step in (recording.rest, recording.closing) for _ in step())
 
-    return [part for part in parts_of(folder.header()) if lacks(part)]
+    return [part for part in parts if lacks(part)]
 
 
 def _record(instance: DagsterInstance, project: Project, folder: RunFolder, parts: list[Part]) -> bool:
-    """Execute the job once a part, all at once. Whether Dagster has all of them then, however its runs ended.
+    """Execute the job once a part. Whether Dagster has all of them then, however its runs ended.
 
-    The first is executed here and each other in a process of its own: two runs in one process can lock each other out
-    in Python's logging. It runs on a thread, because only there can it end as canceled.
+    The parts of a run that still goes on are followed all at once, the first here and each other in a process of its
+    own: two Dagster runs in one process can lock each other out in Python's logging.
     """
-    others = [start_recorder(project, folder.run_id, "--part", str(part.number)) for part in parts[1:]]
-    for part in parts[:1]:
+    apart = parts[1:] if folder.busy() else []
+    here = [part for part in parts if part not in apart]
+    others = [start_recorder(project, folder.run_id, "--part", str(part.number)) for part in apart]
+    for part in here:
+        # On a thread, because on the main thread an interrupted run would be shown as failed and not as canceled.
         thread = threading.Thread(target=_execute, args=(instance, project, folder, part), name="recording")
         thread.start()
         thread.join()
-    for other in others:
-        other.wait()
-    lacking = {part.number for part in _lacking(instance, project, folder)}
-    return not lacking & {part.number for part in parts}
+    told = [other.wait() == 0 for other in others]
+    return all(told) and not _lacking(instance, project, folder, here)
 
 
 def _execute(instance: DagsterInstance, project: Project, folder: RunFolder, part: Part) -> None:

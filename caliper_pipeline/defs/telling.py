@@ -135,14 +135,14 @@ def telling(folder: RunFolder, *, alone: bool = False, wait: bool = True) -> Ite
 
 def _end_like(context: AssetExecutionContext, folder: RunFolder, *, interrupted: bool) -> None:
     end = folder.state().end
+    again = f"`caliper run --resume --run-id {folder.run_id}`, or `resume` in the launchpad, makes what is missing."
     if interrupted or (end is not None and end.status == "interrupted"):
         if _status(context) not in STOPPED:
             # Dagster shows CANCELED only for runs that somebody asked to cancel before the step ended.
             run = context.instance.get_run_by_id(context.run.run_id)
             assert run is not None
             context.instance.report_run_canceling(run, message="The run was interrupted where it was started.")
-        raise DagsterExecutionInterruptedError
-    again = f"`caliper run --resume --run-id {folder.run_id}` makes what is missing."
+        raise DagsterExecutionInterruptedError(f"Stopped on request; finished attempts are kept. {again}")
     if end is None:
         raise Failure(description=f"Whoever executed the run ended before it was over. {again}", allow_retries=False)
     if end.status != "completed":

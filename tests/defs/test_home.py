@@ -124,3 +124,16 @@ def test_the_server_listens_at_loopback_unless_told_otherwise() -> None:
 def test_the_home_is_read_without_dagster() -> None:
     program = "import sys, caliper_pipeline.defs.server; assert 'dagster' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], env=dict(os.environ), check=False).returncode == 0
+
+
+def test_storing_events_relies_on_what_this_dagster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from caliper_pipeline.defs import storage_hold
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    make = getattr(storage_hold.sqlite_event_log, storage_hold.MAKER)
+    with open_instance(tmp_path / "home") as instance:
+        with storage_hold.kept_open(instance, "none"):
+            assert getattr(storage_hold.sqlite_event_log, storage_hold.MAKER) is not make
+            partitions.add_keys(instance, tasks=["a"])
+        assert getattr(storage_hold.sqlite_event_log, storage_hold.MAKER) is make
+        assert instance.get_dynamic_partitions("caliper_task") == ["a"]
