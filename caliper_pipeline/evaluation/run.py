@@ -264,6 +264,8 @@ class _Execution:
         self._sink.append(end)
         if self._evaluation.publish_history and (recorded or hooks):
             try:
+                if not self._project.history_path.exists():
+                    history.catch_up(self._project.history_path, self._project.store)
                 history.publish(self._project.history_path, [self._folder])
             except StorageError as error:
                 history_error = str(error)

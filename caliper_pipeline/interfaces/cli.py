@@ -24,7 +24,7 @@ COMMANDS = {
     "report": ("report_command:report", "Show one run."),
     "compare": ("compare_command:compare", "Show two runs side by side."),
     "migrate": ("migrate_command:migrate", "Rewrite a spec of release 0.4 in the present form."),
-    "sync": ("sync_command:sync", "Record in Dagster whatever it lacks of the runs on disk."),
+    "sync": ("sync_command:sync", "Record in the history and in Dagster whatever they lack of the runs on disk."),
     "ui": ("ui_command:ui", "Start the Dagster web UI and daemon for this project."),
     "demo": ("demo_command:demo", "Copy an example skill and spec into a folder and evaluate it."),
 }

@@ -1,4 +1,4 @@
-"""`caliper sync`: tells Dagster about every run on disk that it does not have yet."""
+"""`caliper sync`: tells the history and Dagster about every run on disk that they do not have yet."""
 
 import subprocess
 import sys
@@ -7,16 +7,20 @@ from pathlib import Path
 import click
 
 from caliper_pipeline.evaluation.project import find_project
+from caliper_pipeline.storage import history
 
 
 @click.command()
 def sync() -> None:
-    """Record in Dagster whatever it lacks of the runs on disk, and end runs whose process is dead.
+    """Record in the history and in Dagster whatever they lack of the runs on disk; end runs whose process is dead.
 
     Runs record themselves; this is for what was left out: with CALIPER_RECORDER=off, after a crash, or when Dagster's
     home was deleted. Doing it twice records nothing twice.
     """
     project = find_project(Path.cwd())
+    if project.store.run_ids():
+        published = history.catch_up(project.history_path, project.store)
+        click.echo(f"Published {published} runs to the history." if published else "The history has every run.")
     # Not imported but started: Dagster takes seconds, and no command imports it.
     done = subprocess.run(
         [sys.executable, "-m", "caliper_pipeline.defs.recorder", "--root", str(project.root), "--all"],

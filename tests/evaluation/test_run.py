@@ -273,6 +273,15 @@ def test_a_run_is_also_known_by_the_name_of_its_results_file(bench: Bench) -> No
     assert topped.header.run_id == summary.header.run_id
 
 
+def test_a_history_that_is_gone_is_made_anew_from_all_runs(bench: Bench) -> None:
+    spec = bench.write(TASK, GOOD)
+    bench.prepare(spec, k=1).execute()
+    bench.project.history_path.unlink()
+    bench.prepare(spec, k=2).execute()
+    recorded = history.history_json(bench.project.history_path)
+    assert (recorded["run_count"], recorded["attempt_count"]) == (2, 3)
+
+
 def test_numbers_that_cannot_be_meant_are_refused_whoever_asks(bench: Bench) -> None:
     with pytest.raises(BadInput, match="k 1e"):
         bench.prepare(bench.write(TASK, GOOD), k=10**9)
