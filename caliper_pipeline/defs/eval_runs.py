@@ -11,7 +11,7 @@ from dagster import AssetCheckEvaluation, AssetExecutionContext, AssetMaterializ
 from pydantic import Field
 
 from caliper_pipeline.defs import metadata
-from caliper_pipeline.defs.recording import parts_of
+from caliper_pipeline.defs.recording import RUN_TAG, parts_of
 from caliper_pipeline.defs.resources import BackendResource, History, Judge, RunStore, backends_by_name
 from caliper_pipeline.defs.telling import execute, follow, plain_failures
 from caliper_pipeline.domain.engine import Engine, parse_engine
@@ -104,7 +104,7 @@ def eval_runs(
             yield from follow(context, project, folder, part)
         else:
             backends = backends_by_name([claude_code, scripted])
-            evaluation = _evaluation(project, config, judge, backends, context.run.run_id)
+            evaluation = _evaluation(project, config, judge, backends, context)
             folder = evaluation.folder
             yield from execute(context, project, evaluation, history)
         header = folder.header()
@@ -112,12 +112,10 @@ def eval_runs(
 
 
 def _evaluation(
-    project: Project, config: EvalRunConfig, judge: Judge, backends: Backends, dagster_run_id: str
+    project: Project, config: EvalRunConfig, judge: Judge, backends: Backends, context: AssetExecutionContext
 ) -> Evaluation:
-    if config.resume:
-        return resume(
-            project, run_id=config.resume, k=config.k or None, workers=config.workers or None, backends=backends
-        )
+    if run_id := config.resume or _failed_before(context):
+        return resume(project, run_id=run_id, k=config.k or None, workers=config.workers or None, backends=backends)
     k = config.k or project.config.k
     request = RunRequest(
         spec_path=find_spec(project, config.spec),
@@ -131,9 +129,17 @@ def _evaluation(
         user_customizations=None if config.isolated is None else not config.isolated,
         only=frozenset((name, n) for name in config.tasks for n in range(1, k + 1)) if config.tasks else None,
         origin="dagster",
-        dagster_run_id=dagster_run_id,
+        dagster_run_id=context.run.run_id,
     )
     return prepare(project, request, backends=backends)
+
+
+def _failed_before(context: AssetExecutionContext) -> str | None:
+    """The run of ours behind "re-execute from failure": it is completed and not begun anew."""
+    tags = context.run.tags
+    parent = context.instance.get_run_by_id(tags.get("dagster/parent_run_id", ""))
+    wanted = parent is not None and tags.get("dagster/is_resume_retry") == "true"
+    return parent.tags.get(RUN_TAG) if parent is not None and wanted else None
 
 
 def recording_config(header: RunHeader, root: Path, part: int | None) -> dict[str, object]:

@@ -13,7 +13,7 @@ from caliper_pipeline.defs.eval_runs import eval_runs, recording_config
 from caliper_pipeline.defs.home import dagster_home, open_instance
 from caliper_pipeline.defs.jobs import EVALUATE, evaluate_job
 from caliper_pipeline.defs.owner import owner_is_gone
-from caliper_pipeline.defs.recording import Part, Recording, parts_of, tags_of
+from caliper_pipeline.defs.recording import Part, Recording, dagster_runs_of, parts_of, tags_of
 from caliper_pipeline.defs.resources import default_resources
 from caliper_pipeline.defs.telling import start_recorder, telling
 from caliper_pipeline.evaluation.project import Project, find_project
@@ -38,7 +38,10 @@ def record_run(root: Path, run_id: str, *, part: int | None = None, beside: bool
         if beside:
             return 0 if _record(instance, project, folder, parts_of(folder.header())[1:]) else 1
         with telling(folder, alone=True):
-            done = _record(instance, project, folder, parts_of(folder.header()))
+            parts = parts_of(folder.header())
+            done = _record(
+                instance, project, folder, parts if folder.busy() else _lacking(instance, project, folder, parts)
+            )
             if done:
                 _remember(instance, folder)
         return 0 if done else 1
@@ -67,7 +70,9 @@ def record_all(root: Path, *, say: Callable[[str], None]) -> int:
                     recorded += bool(lacking)
                     known += not lacking
                     _remember(instance, folder)
-    say(f"Recorded {_runs(recorded)}; Dagster had {known} already." if recorded else f"Dagster has all {known} runs.")
+    say(f"Recorded {_runs(recorded)}." if recorded else "Nothing to record.")
+    if known:
+        say(f"Dagster had {_runs(known)} already.")
     if going:
         say(f"Left out {_runs(going)} still going on.")
     if reaped:
@@ -92,6 +97,8 @@ def _lacking(instance: DagsterInstance, project: Project, folder: RunFolder, par
     """Those of which Dagster lacks something."""
 
     def lacks(part: Part) -> bool:
+        if not dagster_runs_of(instance, folder.run_id, part):
+            return True
         recording = Recording(instance, project, folder, part)
         return any(True for step in (recording.rest, recording.closing) for _ in step())
 

@@ -98,10 +98,22 @@ def follow(context: AssetExecutionContext, project: Project, folder: RunFolder, 
 
     with kept_open(context.instance, context.run.run_id):
         yield from recording.opening()
-        for line in folder.follow(look):
-            yield from recording.line(line)
+        yield from _lines_told(folder, recording, look)
         yield from recording.closing()
     _end_like(context, folder, interrupted=stopping)
+
+
+def _lines_told(folder: RunFolder, recording: Recording, look: Callable[[], bool]) -> Iterator[Event]:
+    """A run that is taken up again has an old end in its log, which its new lines may not have followed yet."""
+    offset = 0
+    while True:
+        lines = folder.follow(look, offset=offset)
+        for line in lines:
+            yield from recording.line(line)
+        offset = lines.offset
+        if not folder.busy():
+            return
+        time.sleep(0.1)
 
 
 def ask_to_stop(folder: RunFolder) -> None:

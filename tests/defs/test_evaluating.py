@@ -18,13 +18,17 @@ from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.execution.backends.base import Backend
 from caliper_pipeline.execution.backends.scripted import Scripted
 from caliper_pipeline.storage.runs import RunFolder
-from tests.defs.scripted import SPEC, lay_out
+from tests.defs.scripted import SCRIPT, SPEC, lay_out
 
 SERIES = "mail/scripted+isolated"
 
 
 def evaluate(
-    instance: DagsterInstance, *, resources: Mapping[str, object] | None = None, **config: Any
+    instance: DagsterInstance,
+    *,
+    resources: Mapping[str, object] | None = None,
+    tags: dict[str, str] | None = None,
+    **config: Any,
 ) -> ExecuteInProcessResult:
     settings = EvalRunConfig(**{"spec": "mail", "engine": "scripted", "k": 2, **config})
     return materialize(
@@ -32,6 +36,7 @@ def evaluate(
         instance=instance,
         resources={**default_resources(), **(resources or {})},
         run_config=RunConfig(ops={"eval_runs": settings}),
+        tags=tags,
         raise_on_error=False,
     )
 
@@ -170,6 +175,19 @@ def test_a_wrong_wish_fails_with_what_would_be_right(
     result = evaluate(instance, **config)
     assert not result.success
     assert told in why(result)
+
+
+def test_re_executing_from_failure_completes_the_same_run(
+    root: Path, project: Project, instance: DagsterInstance
+) -> None:
+    lay_out(root, script=SCRIPT.replace("{say: I did not.}", "{fail: cap}"))
+    failed = evaluate(instance, workers=1)
+    assert not failed.success
+    lay_out(root)
+    again = {"dagster/parent_run_id": failed.run_id, "dagster/is_resume_retry": "true"}
+    assert evaluate(instance, tags=again).success
+    [folder] = runs(project)
+    assert len(folder.state().verdicts) == 4
 
 
 def test_a_stopped_run_fails_and_keeps_what_was_finished(

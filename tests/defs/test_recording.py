@@ -153,9 +153,9 @@ def statuses(root: Path) -> list[str]:
 def test_a_run_is_recorded_once_however_often_it_is_asked_for(root: Path) -> None:
     folder = finished_run(root)
     assert record(root, folder) == 0
-    assert sync(root) == "Dagster has all 1 runs."
+    assert sync(root) == "Nothing to record.\nDagster had 1 run already."
     (folder.path / "recorded.json").unlink()
-    assert sync(root) == "Dagster has all 1 runs."
+    assert sync(root) == "Nothing to record.\nDagster had 1 run already."
     assert counts(root, folder.run_id) == {"attempts": 4, "verdicts": 4, "scores": 2, "scoreboard": 1}
     assert statuses(root) == ["SUCCESS"]
 
@@ -198,7 +198,7 @@ def test_an_older_run_recorded_late_does_not_become_the_latest(root: Path) -> No
 
 def test_nights_that_dagster_lost_come_back_in_their_order(root: Path) -> None:
     nights = [finished_run(root, started=START + timedelta(days=n)) for n in range(3)]
-    assert sync(root) == "Recorded 3 runs; Dagster had 0 already."
+    assert sync(root) == "Recorded 3 runs."
     assert all(counts(root, night.run_id)["scoreboard"] == 1 for night in nights)
 
 
