@@ -10,6 +10,7 @@ from typing import Protocol
 
 from dagster import MetadataValue
 
+from caliper_pipeline.defs import tables
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.records import (
     AttemptRecord,
@@ -19,21 +20,12 @@ from caliper_pipeline.domain.records import (
     TaskHeader,
     VerdictRecord,
 )
-from caliper_pipeline.domain.results import AttemptResult, Results, TaskResult, usage_totals
+from caliper_pipeline.domain.results import Results, TaskResult, usage_totals
 from caliper_pipeline.domain.series import FULL_ARM
 from caliper_pipeline.domain.statistics import Interval
 from caliper_pipeline.domain.transcript import Usage
 
 TEXT_CHARS = 1_500
-MARKS = {
-    Outcome.PASS: "✓",
-    Outcome.TASK_FAIL: "✗",
-    Outcome.CHEAT: "⚠",
-    Outcome.NOT_CHECKED: "—",
-    Outcome.INFRA_ERROR: "⊘",
-    Outcome.TIMEOUT: "⊘",
-    Outcome.JUDGE_ERROR: "⊘",
-}
 
 
 class SpecFacts(Protocol):
@@ -134,7 +126,7 @@ def score_metadata(header: RunHeader, task: TaskResult, verdict_lines: int) -> M
         if attempt.usage is not None and attempt.usage.total_tokens is not None and not attempt.outcome.noise
     ]
     return _known(
-        success=rate_text(score.score, score.interval),
+        success=tables.rate_text(score.score, score.interval),
         success_rate=score.score,
         **_interval("success", score.interval),
         attempts=len(task.attempts),
@@ -151,7 +143,7 @@ def score_metadata(header: RunHeader, task: TaskResult, verdict_lines: int) -> M
         seconds_per_attempt=sum(seconds) / len(seconds) if seconds else None,
         tokens_per_attempt=round(sum(tokens) / len(tokens)) if tokens else None,
         given_up=task.aborted or None,
-        attempts_table=MetadataValue.md(_attempts_table(task.attempts)),
+        attempts_table=MetadataValue.md(tables.attempts_table(task.attempts)),
         prompt=_text(task.prompt),
         verdict_lines=verdict_lines,
     ) | origin_metadata(header)
@@ -161,17 +153,17 @@ def scoreboard_metadata(header: RunHeader, results: Results, results_path: Path 
     """The headline of a run, and its tasks as a table."""
     run, total, cost = results.run, results.aggregate, usage_totals(results)
     return _known(
-        success=rate_text(total.avg_score, total.interval),
+        success=tables.rate_text(total.avg_score, total.interval),
         success_rate=total.avg_score,
         **_interval("success", total.interval),
-        tasks=MetadataValue.md(tasks_table(results)),
+        tasks=MetadataValue.md(tables.tasks_table(results)),
         attempts=cost.attempts,
         usable=total.usable,
         unusable=cost.unusable_attempts,
         scored_tasks=total.scored_tasks,
         activation_rate=total.avg_activation_score,
         **_interval("activation", total.activation_interval),
-        skills=MetadataValue.md(_skills_table(results)) if total.per_skill else None,
+        skills=MetadataValue.md(tables.skills_table(results)) if total.per_skill else None,
         tokens=cost.total_tokens if cost.tokens_reported else None,
         tokens_per_attempt=cost.tokens_per_attempt,
         agent_seconds=cost.wall_seconds,
@@ -197,10 +189,10 @@ def eval_run_metadata(header: RunHeader, results: Results) -> Metadata:
     """The headline again, for those who follow runs and not series."""
     total, cost = results.aggregate, usage_totals(results)
     return _known(
-        success=rate_text(total.avg_score, total.interval),
+        success=tables.rate_text(total.avg_score, total.interval),
         success_rate=total.avg_score,
         **_interval("success", total.interval),
-        tasks=MetadataValue.md(tasks_table(results)),
+        tasks=MetadataValue.md(tables.tasks_table(results)),
         spec=header.spec,
         series=header.series_key,
         attempts=cost.attempts,
@@ -213,9 +205,9 @@ def eval_run_metadata(header: RunHeader, results: Results) -> Metadata:
 def spec_metadata(spec: SpecFacts) -> Metadata:
     return _known(
         tasks=len(spec.tasks),
-        task_table=MetadataValue.md(_spec_table(spec.tasks)),
+        task_table=MetadataValue.md(tables.spec_table(spec.tasks)),
         skills=", ".join(skill.name for skill in spec.skills) or "none",
-        spec=MetadataValue.md(_fenced(spec.spec_text, "yaml")),
+        spec=MetadataValue.md(tables.fenced(spec.spec_text, "yaml")),
         digest=spec.spec_digest,
         path=MetadataValue.path(spec.spec_path),
         git_commit=_commit(spec.git_commit, spec.git_dirty),
@@ -237,91 +229,9 @@ def skill_sources_metadata(skills: Sequence[SkillHeader]) -> Metadata:
     files = [[skill.name, name, digest] for skill in skills for name, digest in sorted(skill.files.items())]
     return _known(
         skills=len(skills),
-        sources=MetadataValue.md(_table(["skill", "installed", "files", "digest", "commit", "source"], rows)),
-        files=MetadataValue.md(_table(["skill", "file", "sha256"], files[:500])),
+        sources=MetadataValue.md(tables.table(["skill", "installed", "files", "digest", "commit", "source"], rows)),
+        files=MetadataValue.md(tables.table(["skill", "file", "sha256"], files[:500])),
     )
-
-
-def tasks_table(results: Results) -> str:
-    """The tasks of a run as a Markdown table, with a mark for each attempt."""
-    rows = [
-        [
-            task.task_name,
-            "".join(MARKS[attempt.outcome] for attempt in task.attempts[:40]) + ("…" if task.attempts[40:] else ""),
-            "probe" if task.scored.trigger_only else rate_text(task.scored.score, task.scored.interval),
-            f"{task.scored.successes}/{task.scored.usable}" if task.scored.usable else "—",
-            str(task.scored.unusable) if task.scored.unusable else "",
-            "—"
-            if task.scored.activation_expected is None
-            else rate_text(task.scored.activation_score, task.scored.activation_interval),
-        ]
-        for task in results.task_results
-    ]
-    return _table(["task", "attempts", "success", "passed", "unusable", "activation"], rows)
-
-
-def rate_text(rate: float | None, interval: Interval | None) -> str:
-    if rate is None:
-        return "not measured"
-    if interval is None:
-        return f"{rate:.0%}"
-    return f"{rate:.0%} ({interval.low:.0%} to {interval.high:.0%})"
-
-
-def _attempts_table(attempts: Sequence[AttemptResult]) -> str:
-    rows = [
-        [
-            str(item.attempt),
-            f"{MARKS[item.outcome]} {item.outcome}",
-            f"{item.duration_seconds:.1f}",
-            str(item.usage.total_tokens) if item.usage is not None and item.usage.total_tokens is not None else "—",
-            "—" if item.activated is None else ", ".join(item.activated) or "nothing",
-            _why(item),
-        ]
-        for item in attempts
-    ]
-    return _table(["attempt", "outcome", "seconds", "tokens", "activated", "why"], rows)
-
-
-def _why(attempt: AttemptResult) -> str:
-    """The first reason that somebody gave for the outcome."""
-    for text in (*attempt.cheat_evidence[:1], attempt.assert_evidence, attempt.autorater_reasoning):
-        if text:
-            lines = text.strip().splitlines()
-            return lines[-1] if text == attempt.assert_evidence else lines[0]
-    return ""
-
-
-def _skills_table(results: Results) -> str:
-    rows = [
-        [
-            row.skill,
-            f"{row.hits}/{row.expected}" if row.expected else "—",
-            f"{row.unwanted}/{row.opportunities}" if row.opportunities else "—",
-        ]
-        for row in results.aggregate.per_skill
-    ]
-    return _table(["skill", "fired when wanted", "fired when not wanted"], rows)
-
-
-def _spec_table(tasks: Sequence[TaskHeader]) -> str:
-    rows = [
-        [
-            task.name,
-            " + ".join(
-                name
-                for name, present in (
-                    ("assert", task.assert_script is not None),
-                    ("expect", task.expect is not None),
-                    ("activates", task.activates is not None),
-                )
-                if present
-            ),
-            _first_line(task.prompt),
-        ]
-        for task in tasks
-    ]
-    return _table(["task", "checks", "prompt"], rows)
 
 
 def _judge(header: RunHeader) -> str | None:
@@ -359,32 +269,6 @@ def _text(text: str | None) -> str | None:
     if not text:
         return None
     return text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + " …"
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    return line if len(line) <= 100 else line[:99] + "…"
-
-
-def _fenced(text: str, language: str) -> str:
-    """As a code block that the text cannot close."""
-    ticks = "```"
-    while ticks in text:
-        ticks += "`"
-    return f"{ticks}{language}\n{text}\n{ticks}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *([_cell(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    """Text as text, whatever Markdown or HTML it resembles; on one line, at most 300 characters."""
-    flat = " ".join(text.split())
-    flat = flat if len(flat) <= 300 else flat[:299] + "…"
-    escaped = "".join("\\" + char if char in "\\`*_{}[]()#+!|~" else char for char in flat)
-    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _known(**values: _Raw) -> Metadata:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from dagster import MetadataValue
 
-from caliper_pipeline.defs import metadata
+from caliper_pipeline.defs import metadata, tables
 from caliper_pipeline.domain.records import Outcome
 from caliper_pipeline.evaluation.standing import summarize
 from tests.defs.handmade import attempt, end, make_run, verdict, write
@@ -59,7 +59,7 @@ def test_an_answer_is_shown_as_text_and_cut(root: Path) -> None:
 def test_names_in_tables_are_text_whatever_they_resemble(root: Path, text: str, shown: str) -> None:
     folder = make_run(root, tasks=[text], k=1)
     write(folder, attempt(folder, 0, 1), verdict(folder, 0, 1), end(folder))
-    assert f"| {shown} |" in metadata.tasks_table(summarize(folder.header(), folder.state()))
+    assert f"| {shown} |" in tables.tasks_table(summarize(folder.header(), folder.state()))
 
 
 def test_a_spec_cannot_close_the_block_it_is_shown_in(root: Path) -> None:
