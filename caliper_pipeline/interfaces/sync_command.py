@@ -20,7 +20,8 @@ def sync() -> None:
     project = find_project(Path.cwd())
     if project.store.run_ids():
         published = history.catch_up(project.history_path, project.store)
-        click.echo(f"Published {published} runs to the history." if published else "The history has every run.")
+        if published:
+            click.echo(f"Published {published} {'run' if published == 1 else 'runs'} to the history.")
     # Not imported but started: Dagster takes seconds, and no command imports it.
     done = subprocess.run(
         [sys.executable, "-m", "caliper_pipeline.defs.recorder", "--root", str(project.root), "--all"],

@@ -15,6 +15,6 @@ def test_a_run_that_the_history_lacks_is_published(tmp_path: Path) -> None:
     database.unlink()
     code, out, err = place.run("sync")
     assert code == 0, err
-    assert "Published 1 runs to the history." in out
+    assert "Published 1 run to the history." in out
     assert history.history_json(database)["run_count"] == 1
-    assert "The history has every run." in place.run("sync")[1]
+    assert "Published" not in place.run("sync")[1]
