@@ -31,9 +31,6 @@ LATER = {
         )
     },
     "run-operator-config-stays-out": "needs the codex backend",
-    "dagster-forty-specs-between-ticks": "needs the sensor for new specs",
-    "dagster-half-written-spec": "needs the sensor for new specs",
-    "dagster-new-tasks-in-same-tick": "needs the sensor for new specs",
 }
 """Cases about parts that this version does not have; each leaves this list with its part."""
 PRIVATE = re.compile(r"API_KEY|TOKEN|CLAUDE|CODEX|HERMES|^PI_|ANTHROPIC|OPENAI|CALIPER")
@@ -83,7 +80,7 @@ class Bench:
             "{python}": sys.executable,
             **{
                 f"{{{word.replace('-', '_')}}}": f"{adapter} {word}"
-                for word in ("history-import", "history-json", "dagster-import", "dagster-eval", "dagster-alert-tick")
+                for word in ("history-import", "history-json", "dagster-import", "dagster-spec-tick", "dagster-eval")
             },
         }
 
