@@ -15,8 +15,9 @@ from caliper_pipeline.defs.jobs import EVALUATE, evaluate_job
 from caliper_pipeline.defs.owner import owner_is_gone
 from caliper_pipeline.defs.recording import Part, Recording, dagster_runs_of, parts_of, tags_of
 from caliper_pipeline.defs.resources import default_resources
-from caliper_pipeline.defs.telling import start_recorder, telling
+from caliper_pipeline.defs.telling import telling
 from caliper_pipeline.evaluation.project import Project, find_project
+from caliper_pipeline.evaluation.recorder import start_recorder
 from caliper_pipeline.storage.files import json_bytes, storage_errors, write_whole
 from caliper_pipeline.storage.runs import RunFolder
 

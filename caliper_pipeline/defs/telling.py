@@ -9,8 +9,6 @@ import fcntl
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +24,7 @@ from caliper_pipeline.defs.storage_hold import kept_open
 from caliper_pipeline.domain.errors import CaliperError
 from caliper_pipeline.domain.records import Line
 from caliper_pipeline.evaluation.project import Project
+from caliper_pipeline.evaluation.recorder import start_recorder
 from caliper_pipeline.evaluation.run import Evaluation, stream
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.storage.runs import RunFolder
@@ -172,16 +171,6 @@ def _tag(context: AssetExecutionContext, folder: RunFolder, part: Part | None) -
 def _status(context: AssetExecutionContext) -> DagsterRunStatus | None:
     run = context.instance.get_run_by_id(context.run.run_id)
     return None if run is None else run.status
-
-
-def start_recorder(project: Project, run_id: str, *flags: str) -> subprocess.Popen[bytes]:
-    """A recorder for what this process does not tell itself: by the flags a part, all but the first, or all."""
-    log = project.store.open(run_id).path / "recorder.log"
-    command = [sys.executable, "-m", "caliper_pipeline.defs.recorder", "--root", str(project.root), "--run", run_id]
-    with log.open("ab") as sink:
-        return subprocess.Popen(
-            [*command, *flags], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-        )
 
 
 def _every(seconds: float, question: Callable[[], bool]) -> Callable[[], bool]:

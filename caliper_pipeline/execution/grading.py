@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.observations import find_forbidden, observe_activation
+from caliper_pipeline.domain.observations import find_forbidden, observe_activation, observe_builtin
 from caliper_pipeline.domain.records import AttemptRecord, TaskHeader, VerdictRecord
 from caliper_pipeline.domain.transcript import Turn
 from caliper_pipeline.domain.verdict import activation_verdict, decide, needs_judging
@@ -116,7 +116,9 @@ class Grader:
             autorater_passed=judge.passed if judge is not None else None,
         )
         fired = observe_activation(given.turns, settings.installed_skills, backend=settings.backend)
-        builtin = self._builtin(given)
+        builtin = observe_builtin(
+            given.turns, given.builtin_skills, settings.installed_skills, backend=settings.backend
+        )
         activated = activation_verdict(
             observed=fired,
             installed=settings.installed_skills,
@@ -146,12 +148,6 @@ class Grader:
         )
         asked = judge.asked if judge is not None else None
         return Graded(verdict=verdict, asked=asked, answered=tuple(judge.answered) if judge is not None else ())
-
-    def _builtin(self, given: GradingInput) -> tuple[str, ...] | None:
-        if given.builtin_skills is None:
-            return None
-        own = tuple(name for name in given.builtin_skills if name not in self._settings.installed_skills)
-        return observe_activation(given.turns, own, backend=self._settings.backend)
 
 
 def _why_unusable(record: AttemptRecord) -> str | None:

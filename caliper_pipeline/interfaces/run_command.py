@@ -19,6 +19,7 @@ with without_pydantic_plugins():
     from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_SECONDS, MOST_WORKERS
     from caliper_pipeline.evaluation.prepare import prepare
     from caliper_pipeline.evaluation.project import Project, find_project
+    from caliper_pipeline.evaluation.recorder import start_recorder
     from caliper_pipeline.evaluation.request import RunRequest, RunSummary
     from caliper_pipeline.evaluation.resume import resume as resume_run
     from caliper_pipeline.evaluation.run import Evaluation
@@ -175,18 +176,9 @@ def _copy_results(source: Path, target: Path) -> None:
 
 
 def _start_recorder(project: Project, run_id: str) -> subprocess.Popen[bytes] | None:
-    """A process of its own: Dagster takes seconds to import, and no attempt waits for that."""
     if os.environ.get("CALIPER_RECORDER", "").lower() in ("off", "0", "no", "false"):
         return None
-    log = project.store.open(run_id).path / "recorder.log"
-    with log.open("ab") as sink:
-        return subprocess.Popen(
-            [sys.executable, "-m", "caliper_pipeline.defs.recorder", "--root", str(project.root), "--run", run_id],
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-        )
+    return start_recorder(project, run_id)
 
 
 @contextmanager

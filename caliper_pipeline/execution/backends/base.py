@@ -3,7 +3,7 @@ what came back; it starts nothing itself, decides no outcome and keeps no state 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -153,12 +153,3 @@ class Backend(Protocol):
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
         """The `CannotRun` that a fatal refusal ends the run with, with its remedy."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Seed:
-    """A file of the operator's that is copied into an attempt's home."""
-
-    source: Path
-    target: Path
-    mode: int = field(default=0o600)
