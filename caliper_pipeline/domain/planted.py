@@ -1,12 +1,13 @@
 """A planted history: the conversation that an attempt takes up, as a list of turns that a person wrote."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from caliper_pipeline.domain.authored import Authored, Finding, SolidText, Text, findings_of, kind_of
+from caliper_pipeline.domain.transcript import Turn
 
 _SLASH_COMMAND = re.compile(r"/([A-Za-z0-9_.-]+)(?:\s.*)?\Z", re.DOTALL)
 
@@ -43,6 +44,22 @@ class PlantedTurn(Authored):
         text = data.get("assistant")
         if isinstance(text, str) and not text.strip() and not data.get("shell"):
             yield Finding(("assistant",), "is blank, and nothing was run: give it a text or `shell:`")
+
+
+def as_turns(planted: Iterable[PlantedTurn]) -> tuple[Turn, ...]:
+    """The conversation in the form of a transcript, for a judge to see what came before."""
+    turns: list[Turn] = []
+    for place, turn in enumerate(planted):
+        if turn.user is not None:
+            turns.append(Turn("user", turn.user))
+            continue
+        if turn.assistant:
+            turns.append(Turn("assistant", turn.assistant))
+        for number, call in enumerate(turn.shell):
+            call_id = f"planted-{place}-{number}"
+            turns.append(Turn("tool_use", tool_name="shell", tool_input={"command": call.run}, call_id=call_id))
+            turns.append(Turn("tool_result", call.output, tool_name="shell", call_id=call_id))
+    return tuple(turns)
 
 
 def read_turns(data: Any) -> tuple[tuple[PlantedTurn, ...], tuple[Finding, ...]]:

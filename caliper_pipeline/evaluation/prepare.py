@@ -22,9 +22,10 @@ from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, planned_k
 from caliper_pipeline.evaluation.settings import limits_of
-from caliper_pipeline.execution.backends.base import Backend, BackendInfo
+from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capabilities
 from caliper_pipeline.execution.backends.registry import make_backend
 from caliper_pipeline.execution.judge.autorater import prompt_version
+from caliper_pipeline.execution.servers import resolve_servers
 from caliper_pipeline.sources.skill_source import find_git_state, load_skills
 from caliper_pipeline.sources.spec_file import LoadedSpec, load_spec
 from caliper_pipeline.storage.runs import RunFolder, new_run_id
@@ -45,7 +46,6 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     skills = load_skills(loaded, operator.home)
     engine = request.engine or parse_engine(config.model, flag="caliper.yaml: model")
     judge_engine = _judge_engine(project, request, loaded, engine)
-    _refuse_unbuilt(loaded)
     ablated = resolve_ablation(request.ablate, skills=[skill.name for skill in skills], servers=list(spec.mcp))
     backend = _backend(engine, backends)
     isolated = not loads_customizations(project, request, loaded, backend)
@@ -55,6 +55,13 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     k = request.k or config.k
     limits = limits_of(project)
     info = backend.check(operator, tuple(spec.sandbox.extra_path), engine, loaded.path)
+    _refuse_beyond_backend(loaded, engine, info.capabilities or backend.capabilities)
+    servers = resolve_servers(
+        {name: server for name, server in spec.mcp.items() if f"mcp:{name}" not in ablated},
+        operator.environment,
+        loaded.directory,
+        str(loaded.path),
+    )
     judge_info = (
         _check_judge(judge_backend, judge_engine, project, loaded) if judge_backend and judge_engine else BackendInfo()
     )
@@ -70,7 +77,9 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
             judge_prompt_version=prompt_version() if judge_engine else None,
             cli_version=info.version,
             judge_cli_version=judge_info.version,
-            loaded_user_customizations=None if isolated else _user_layer(backend, project, skills),
+            loaded_user_customizations=None
+            if isolated
+            else backend.user_layer(operator, tuple(skill.name for skill in skills), tuple(spec.mcp)),
         )
         folder = project.store.create(header)
         folder.stage_skills(tuple(skill for skill in skills if skill.name not in ablated))
@@ -85,6 +94,9 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
         only=request.only,
         warnings=tuple(warnings),
         workers=request.workers or config.workers,
+        servers=servers,
+        declared_servers=tuple(spec.mcp) if spec.mcp_declared else None,
+        histories={task_id: planted.turns for task_id, planted in loaded.histories.items()},
         resumed_k=max(k, planned_k(folder)) if existing is not None else None,
     )
 
@@ -125,19 +137,20 @@ def _check_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
         raise type(error)(f"The {engine.backend} judge cannot run: {error.message}", hint=error.hint) from error
 
 
-def _refuse_unbuilt(loaded: LoadedSpec) -> None:
-    """What this version reads and checks but cannot run yet: refused before anything is paid for."""
-    if loaded.spec.mcp:
+def _refuse_beyond_backend(loaded: LoadedSpec, engine: Engine, can: Capabilities) -> None:
+    """What this backend, as installed, cannot honour: refused before anything is paid for."""
+    if loaded.spec.mcp and not can.mcp:
         raise CannotRun(
-            f"{loaded.path}: mcp: this version checks declared servers but cannot grant them to an agent yet.",
-            hint="Remove `mcp:` to run the tasks without servers.",
+            f"{loaded.path}: mcp: the backend {engine.backend} cannot be given servers."
+            + (f" {can.why_not['mcp']}" if "mcp" in can.why_not else ""),
+            hint="Choose another engine with --model, or remove `mcp:` to run the tasks without servers.",
         )
     planted = [task.name for task in loaded.spec.tasks if task.history is not None]
-    if planted:
+    if planted and not can.history:
         raise CannotRun(
-            f"{loaded.path}: history: this version checks planted conversations but cannot resume them yet "
-            f"({', '.join(planted)}).",
-            hint="Remove `history:` from these tasks to run them.",
+            f"{loaded.path}: history: the backend {engine.backend} cannot take up a planted conversation "
+            f"({', '.join(planted)})." + (f" {can.why_not['history']}" if "history" in can.why_not else ""),
+            hint="Choose another engine with --model, or remove `history:` from these tasks.",
         )
 
 
@@ -151,15 +164,6 @@ def loads_customizations(project: Project, request: RunRequest, loaded: LoadedSp
         if wish is not None:
             return wish and backend.capabilities.user_customizations
     return backend.capabilities.user_customizations
-
-
-def _user_layer(backend: Backend, project: Project, skills: Iterable[Skill]) -> tuple[str, ...] | None:
-    """What of the operator's own setup attempts load; `None` where the backend cannot tell."""
-    listing = getattr(backend, "user_layer", None)
-    if listing is None:
-        return None
-    found: tuple[str, ...] = listing(project.operator, tuple(skill.name for skill in skills))
-    return found
 
 
 def _existing(project: Project, run_id: str | None) -> RunFolder | None:
@@ -178,6 +182,14 @@ def _joinable(folder: RunFolder, series: Series, loaded: LoadedSpec) -> RunFolde
             f"{loaded.path} has changed since run {header.run_id} began.",
             hint="The finished attempts answer the old text: start a new run, or restore the spec.",
         )
+    then = {task.task_id: task.digests for task in header.tasks}
+    for task in task_headers(loaded, series):
+        changed = [name for name, digest in task.digests.items() if then.get(task.task_id, {}).get(name) != digest]
+        if changed:
+            raise BadInput(
+                f"{loaded.path}: {task.name}: the file of `{changed[0]}:` has changed since run {header.run_id} began.",
+                hint="The finished attempts answer the old text: start a new run, or restore the file.",
+            )
     return folder
 
 

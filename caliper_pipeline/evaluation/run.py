@@ -9,13 +9,14 @@ import os
 import queue
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.errors import CaliperError, CannotRun, StorageError
+from caliper_pipeline.domain.planted import PlantedTurn, as_turns
 from caliper_pipeline.domain.records import (
     AbortedRecord,
     AttemptRecord,
@@ -40,7 +41,7 @@ from caliper_pipeline.execution.attempt import (
     Stopped,
 )
 from caliper_pipeline.execution.attempt_records import internal_error, internal_verdict
-from caliper_pipeline.execution.backends.base import Backend, Refusal
+from caliper_pipeline.execution.backends.base import Backend, Refusal, Server
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.grading import Grader
 from caliper_pipeline.execution.pool import Job, Pool, Schedule
@@ -73,6 +74,12 @@ class Evaluation:
     """The run existed before and is taken up with this k."""
     regrading: Regrading | None = None
     publish_history: bool = True
+    servers: tuple[Server, ...] = ()
+    """Declared servers that were not ablated, ready to use."""
+    declared_servers: tuple[str, ...] | None = None
+    """All that the spec declares. `None`: it says nothing of servers."""
+    histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
+    """Planted conversations, by task id."""
 
     @property
     def header(self) -> RunHeader:
@@ -143,8 +150,18 @@ class _Execution:
             self._observer.note(text)
         sweep_stale()
         launcher = ProcessLauncher()
-        settings = attempt_settings(self._project, self._folder, evaluation.backend, evaluation.extra_path)
-        grader = Grader(grading_settings(self._project, self._folder, evaluation.judge_backend))
+        settings = replace(
+            attempt_settings(self._project, self._folder, evaluation.backend, evaluation.extra_path),
+            servers=evaluation.servers,
+            declared_servers=evaluation.declared_servers,
+            histories=evaluation.histories,
+        )
+        grader = Grader(
+            replace(
+                grading_settings(self._project, self._folder, evaluation.judge_backend),
+                prior_turns={task_id: as_turns(turns) for task_id, turns in evaluation.histories.items()},
+            )
+        )
         attempts = Attempts(settings, grader, launcher, self._sink, self._stop)
         schedule = Schedule(jobs, self._header.fail_fast)
         job_keys = {(job.task_id, job.attempt) for job in jobs}

@@ -7,16 +7,17 @@ attempt is a value; only what makes the whole run pointless is raised, and whate
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.planted import PlantedTurn
 from caliper_pipeline.domain.records import AttemptRecord, Line, TaskHeader, VerdictRecord
 from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.execution.attempt_records import AgentCalls, attempt_record, hook_failure, joined, setup_error
-from caliper_pipeline.execution.backends.base import Backend, Invocation, Operator, Refusal
+from caliper_pipeline.execution.backends.base import Backend, Invocation, Operator, Refusal, Server
 from caliper_pipeline.execution.command import Command, Launcher, ProcessResult, StopToken
 from caliper_pipeline.execution.environment import step_environment
 from caliper_pipeline.execution.grading import Grader, GradingInput
@@ -69,6 +70,11 @@ class AttemptSettings:
     extra_path: tuple[str, ...]
     ablated: tuple[str, ...]
     spec_path: Path
+    servers: tuple[Server, ...] = ()
+    declared_servers: tuple[str, ...] | None = None
+    """As in `Invocation`."""
+    histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
+    """Planted conversations, by task id."""
     backoff_seconds: float = BACKOFF_SECONDS
 
 
@@ -175,15 +181,20 @@ class Attempts:
                 ablated=settings.ablated,
                 spec_path=settings.spec_path,
                 group=folder.group,
+                servers=settings.servers,
+                declared_servers=settings.declared_servers,
+                history=settings.histories.get(task.task_id, ()),
             )
             if retry == 0:
                 settings.backend.prepare(invocation)
                 root = settings.backend.skills_root(folder.home)
                 for name, source in settings.skills.items():
                     install_skill(source, root, name)
+            if invocation.history:
+                invocation = replace(invocation, session=settings.backend.plant(invocation))
             command = replace(settings.backend.command(invocation), keep_bytes=settings.stream_bytes)
-            result = self._launcher.run(command, self._stop)
-            reply = settings.backend.read(result)
+            result = self._recovered(invocation, self._launcher.run(command, self._stop))
+            reply = settings.backend.read(result, invocation)
             calls.results.append(result)
             calls.replies.append(reply)
             if result.cancelled:
@@ -195,6 +206,14 @@ class Attempts:
             if not self._stop.wait(settings.backoff_seconds * 2**retry * (1 + random.random() / 4)):
                 raise Stopped
         return calls
+
+    def _recovered(self, invocation: Invocation, result: ProcessResult) -> ProcessResult:
+        """With what the CLI can still tell of a spawn that was cut off."""
+        rescue = None if result.cancelled else self._settings.backend.recovery(invocation, result)
+        if rescue is None:
+            return result
+        told = self._launcher.run(replace(rescue, keep_bytes=self._settings.stream_bytes), self._stop)
+        return replace(result, stdout=joined((result.stdout, told.stdout)))
 
     def _keep(self, task: TaskHeader, record: AttemptRecord, calls: AgentCalls, folder: AttemptFolder) -> LiveAttempt:
         """Evidence first, then the line that says it is there."""

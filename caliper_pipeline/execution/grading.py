@@ -4,7 +4,8 @@ The rules are in `domain`; here they get their inputs in the right order: nothin
 look at, and a judge's fatal refusal is handed back, since the attempt it was asked about is already stored.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class GradingSettings:
     assert_seconds: float
     judge_seconds: float
     retries: int
+    prior_turns: Mapping[str, tuple[Turn, ...]] = field(default_factory=dict)
+    """Planted conversations, by task id: the judge sees them as what came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Grader:
                     expect=task.expect,
                     prompt=task.prompt,
                     turns=given.turns,
-                    prior_turns=(),
+                    prior_turns=settings.prior_turns.get(task.task_id, ()),
                     limit_seconds=settings.judge_seconds,
                     retries=settings.retries,
                     group=given.folder.group,

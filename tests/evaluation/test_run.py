@@ -207,13 +207,13 @@ def test_an_unforeseen_error_costs_one_attempt_and_not_the_run(bench: Bench) -> 
         def __getattr__(self, name: str) -> object:
             return getattr(self._backend, name)
 
-        def read(self, result: object) -> object:
+        def read(self, result: object, invocation: object) -> object:
             with self._lock:
                 self._calls += 1
                 first = self._calls == 1
             if first:
                 raise ZeroDivisionError("odd event")
-            return self._backend.read(result)  # type: ignore[attr-defined]
+            return self._backend.read(result, invocation)  # type: ignore[attr-defined]
 
     summary = replace(evaluation, backend=Faulty(evaluation.backend)).execute()  # type: ignore[arg-type]
     found = sorted(attempt.outcome.value for attempt in summary.results.task_results[0].attempts)

@@ -3,11 +3,12 @@ what came back; it starts nothing itself, decides no outcome and keeps no state 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.planted import PlantedTurn
 from caliper_pipeline.domain.transcript import AgentReply, Usage
 from caliper_pipeline.execution.command import Command, ProcessResult
 
@@ -20,6 +21,23 @@ class Capabilities:
     history: bool = False
     user_customizations: bool = False
     judge: bool = True
+    why_not: Mapping[str, str] = field(default_factory=dict)
+    """Field name → why it cannot be honoured and what would, for the message of the refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A declared MCP server, ready for an attempt: variables filled in, relative paths anchored. Holds secrets: it is
+    written into files of the attempt's home that only its owner can read, never into arguments or evidence."""
+
+    name: str
+    kind: str
+    """`stdio`, `http` or `sse`."""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,8 @@ class BackendInfo:
 
     binary: str | None = None
     version: str | None = None
+    capabilities: Capabilities | None = None
+    """Where the installed version decides them. `None`: those of the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,17 @@ class Invocation:
     spec_path: Path | None = None
     """For the scripted agent alone, which finds its script beside the spec."""
     group: str = ""
+    servers: tuple[Server, ...] = ()
+    """Declared servers that were not ablated."""
+    declared_servers: tuple[str, ...] | None = None
+    """All that the spec declares, ablated ones too: a name among them is never the operator's own server. `None`: the
+    spec says nothing of servers; an empty `mcp:` still keeps the operator's out when isolated."""
+    history: tuple[PlantedTurn, ...] = ()
+    """The conversation to take up, oldest turn first."""
+    session: str = ""
+    """What `Backend.plant` gave for `history`."""
+    max_tokens: int | None = None
+    """A backend that can ends the attempt when it used more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +160,24 @@ class Backend(Protocol):
         ...
 
     def prepare(self, invocation: Invocation) -> None:
-        """Put the login and settings into the attempt's home, before the skills are installed."""
+        """Put login, settings and servers into the attempt's home, before the skills are installed."""
+        ...
+
+    def plant(self, invocation: Invocation) -> str:
+        """Write `history` as a session of this CLI and give what `command` resumes it by. Called for every spawn,
+        after the skills are installed: what an earlier spawn appended must not be taken up."""
         ...
 
     def command(self, invocation: Invocation) -> Command: ...
 
-    def read(self, result: ProcessResult) -> AgentReply:
-        """The reply in the output. Never raises: what it cannot read it leaves out and counts."""
+    def recovery(self, invocation: Invocation, result: ProcessResult) -> Command | None:
+        """What to run after a spawn whose output is incomplete, so that its session is not lost. Its standard output
+        is appended to the spawn's. `None`: nothing."""
+        ...
+
+    def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
+        """The reply in the output; with the invocation, session files in its home may be looked at besides. Never
+        raises: what it cannot read it leaves out and counts."""
         ...
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
@@ -146,10 +188,21 @@ class Backend(Protocol):
 
     def judge_command(self, invocation: JudgeInvocation) -> Command: ...
 
-    def read_judge(self, result: ProcessResult) -> JudgeAnswer: ...
+    def read_judge(self, result: ProcessResult, invocation: JudgeInvocation | None = None) -> JudgeAnswer: ...
 
     def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None: ...
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
         """The `CannotRun` that a fatal refusal ends the run with, with its remedy."""
+        ...
+
+    def user_layer(
+        self, operator: Operator, declared: tuple[str, ...] = (), servers: tuple[str, ...] = ()
+    ) -> tuple[str, ...] | None:
+        """Kind-prefixed names of the operator's customizations that an attempt loads when it is not isolated;
+        declared skills and servers win over namesakes. `None`: it cannot tell."""
+        ...
+
+    def login_command(self, operator: Operator) -> tuple[str, ...] | None:
+        """What a person runs to log in. `None`: there is no such command."""
         ...

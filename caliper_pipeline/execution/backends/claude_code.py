@@ -119,15 +119,25 @@ class ClaudeCode:
     def skills_root(self, home: Path) -> Path:
         return home / claude_home.CONFIG_FOLDER / "skills"
 
-    def user_layer(self, operator: Operator, declared: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Kind-prefixed names of the operator's customizations that an attempt loads when it is not isolated."""
+    def user_layer(
+        self, operator: Operator, declared: tuple[str, ...] = (), servers: tuple[str, ...] = ()
+    ) -> tuple[str, ...] | None:
         return claude_home.user_layer(operator, declared)
+
+    def login_command(self, operator: Operator) -> tuple[str, ...] | None:
+        return (BINARY, "auth", "login")
 
     def prepare(self, invocation: Invocation) -> None:
         claude_home.seed_login(invocation.operator, invocation.home, user_servers=not invocation.isolated)
         if not invocation.isolated:
             declared = (*invocation.skills, *invocation.ablated)
             claude_home.seed_customizations(invocation.operator, invocation.home, declared)
+
+    def plant(self, invocation: Invocation) -> str:
+        raise NotImplementedError
+
+    def recovery(self, invocation: Invocation, result: ProcessResult) -> Command | None:
+        return None
 
     def command(self, invocation: Invocation) -> Command:
         strict = ("--strict-mcp-config",) if invocation.isolated else ()
@@ -149,7 +159,7 @@ class ClaudeCode:
             group=invocation.group,
         )
 
-    def read(self, result: ProcessResult) -> AgentReply:
+    def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
         return read_stream(result.stdout)
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
@@ -177,7 +187,7 @@ class ClaudeCode:
             group=invocation.group,
         )
 
-    def read_judge(self, result: ProcessResult) -> JudgeAnswer:
+    def read_judge(self, result: ProcessResult, invocation: JudgeInvocation | None = None) -> JudgeAnswer:
         return read_envelope(result.stdout, result.stderr, result.exit_code)
 
     def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None:

@@ -38,10 +38,6 @@ class _Customized:
         self.name = inner.name
         self.capabilities = inner.capabilities
 
-    def __getattr__(self, name: str) -> object:
-        """What a backend offers beyond the protocol, such as the list of its user's customizations."""
-        return getattr(self.inner, name)
-
     def check(
         self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
     ) -> BackendInfo:
@@ -53,11 +49,17 @@ class _Customized:
     def prepare(self, invocation: Invocation) -> None:
         self.inner.prepare(self._with(invocation))
 
+    def plant(self, invocation: Invocation) -> str:
+        return self.inner.plant(self._with(invocation))
+
     def command(self, invocation: Invocation) -> Command:
         return self.inner.command(self._with(invocation))
 
-    def read(self, result: ProcessResult) -> AgentReply:
-        return self.inner.read(result)
+    def recovery(self, invocation: Invocation, result: ProcessResult) -> Command | None:
+        return self.inner.recovery(self._with(invocation), result)
+
+    def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
+        return self.inner.read(result, None if invocation is None else self._with(invocation))
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
         return self.inner.refusal(result, reply)
@@ -68,14 +70,22 @@ class _Customized:
     def judge_command(self, invocation: JudgeInvocation) -> Command:
         return self.inner.judge_command(replace(invocation, operator=self._seen(invocation.operator)))
 
-    def read_judge(self, result: ProcessResult) -> JudgeAnswer:
-        return self.inner.read_judge(result)
+    def read_judge(self, result: ProcessResult, invocation: JudgeInvocation | None = None) -> JudgeAnswer:
+        return self.inner.read_judge(result, invocation)
 
     def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None:
         return self.inner.judge_refusal(result, answer)
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
         return self.inner.explain(refusal, engine, judge=judge)
+
+    def user_layer(
+        self, operator: Operator, declared: tuple[str, ...] = (), servers: tuple[str, ...] = ()
+    ) -> tuple[str, ...] | None:
+        return self.inner.user_layer(self._seen(operator), declared, servers)
+
+    def login_command(self, operator: Operator) -> tuple[str, ...] | None:
+        return self.inner.login_command(self._seen(operator))
 
     def _with(self, invocation: Invocation) -> Invocation:
         return replace(invocation, operator=self._seen(invocation.operator))

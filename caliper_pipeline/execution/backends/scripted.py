@@ -88,7 +88,21 @@ class Scripted:
             agent_environment(invocation.operator, invocation.home, extra_path=invocation.extra_path), invocation
         )
 
-    def read(self, result: ProcessResult) -> AgentReply:
+    def plant(self, invocation: Invocation) -> str:
+        return ""
+
+    def recovery(self, invocation: Invocation, result: ProcessResult) -> Command | None:
+        return None
+
+    def user_layer(
+        self, operator: Operator, declared: tuple[str, ...] = (), servers: tuple[str, ...] = ()
+    ) -> tuple[str, ...] | None:
+        return None
+
+    def login_command(self, operator: Operator) -> tuple[str, ...] | None:
+        return None
+
+    def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
         return read_stream(result.stdout)
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
@@ -114,7 +128,7 @@ class Scripted:
             plan.rule(ruling, invocation.retry, script.judge_tokens)
         return plan.command(agent_environment(invocation.operator, invocation.home), invocation)
 
-    def read_judge(self, result: ProcessResult) -> JudgeAnswer:
+    def read_judge(self, result: ProcessResult, invocation: JudgeInvocation | None = None) -> JudgeAnswer:
         reply = read_stream(result.stdout)
         return JudgeAnswer(
             text=reply.final_answer,

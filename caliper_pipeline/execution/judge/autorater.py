@@ -172,6 +172,7 @@ class _Question:
             self.backend.prepare_judge(invocation)
             command = replace(self.backend.judge_command(invocation), keep_bytes=ANSWER_BYTES)
             ran = self.launcher.run(command, self.stop)
+            answer = self.backend.read_judge(ran, invocation)
         self.calls += 1
         self.seconds += ran.wall_seconds
         if ran.cancelled:
@@ -180,7 +181,6 @@ class _Question:
         if ran.exit_code is None and not ran.timed_out:
             self.over = {"error": f"The {self.backend.name} judge could not be started: {ran.start_error}"}
             return JudgeAnswer()
-        answer = self.backend.read_judge(ran)
         self.model = answer.model or self.model
         if answer.usage is not None:
             self.usage = answer.usage if self.usage is None else self.usage.plus(answer.usage)
