@@ -1,10 +1,12 @@
 """A model server on loopback that plays scenarios: what the real agent CLIs are driven against, offline.
 
-It speaks the Messages API, streamed and whole. One server serves any number of scenarios at once, each below a path
-of its own (`server.url(name)` is the base URL to hand to a CLI), and keeps every request that it got.
+It speaks the three protocols of `model_protocols`, streamed and whole. One server serves any number of scenarios at
+once, each below a path of its own (`server.url(name)` is the base URL to hand to a CLI; clients of OpenAI's protocols
+want `/v1` behind it), and keeps every request that it got.
 
 A scenario is `{"turns": [TURN…]}`. Turn after turn answers one request of a conversation; after the last one the
-answer is "done". Every CLI session is a conversation of its own, so parallel attempts do not eat each other's turns;
+answer is "done". Every CLI session is a conversation of its own, so parallel attempts do not eat each other's turns
+(it is told by its id, or by the working directory that its system prompt names);
 with `"shared": true` all sessions draw from one row of turns (a throttle that ends after n calls).
 
     judge    turns for requests that offer no tools, which is how a judge asks
@@ -14,11 +16,12 @@ Keys of a TURN, to be combined:
 
     text         what the model says; a list is one delta each
     thinking     a thinking block before it
-    tools        [{"name", "input"}…]: tool calls after it
+    tools        [{"name", "input"}…]: tool calls after it; `namespace` and `kind: custom` for the Responses API
     stop_reason, usage, model          instead of the usual ones
-    status, error_type, message        an HTTP error in the API's own shape; headers are sent along
+    status, error_type, message, code  an HTTP error in the API's own shape; headers are sent along
     raw_body, ctype                    anything else, a page of HTML for instance
-    stream_error                       an `error` event after the content: {"type", "message"}, or true for overloaded
+    stream_error                       an error event after the content: {"type", "message"}, or true for overloaded
+    incomplete                         the Responses API ends the answer early, for this reason
     cut, hang, hang_mid, delay         drop the connection after the content; never answer; stall after the
                                        content; wait that many seconds first
     repeat                             play the turn that often
@@ -38,14 +41,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-USAGE = {
-    "input_tokens": 100,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 20,
-}
-OVERLOADED = {"type": "overloaded_error", "message": "Overloaded"}
-_WORKDIR = re.compile(r"[Ww]orking directory: (/[^\n\"\\]*)")
+from model_protocols import Protocol, protocol_of
+
+_WORKDIR = re.compile(r"(?:[Ww]orking directory: |<cwd>)(/[^\n\"\\<]*)")
 
 
 @dataclass(frozen=True)
@@ -59,21 +57,32 @@ class Request:
     @property
     def tools(self) -> list[str]:
         """The names of the tools offered to the model."""
-        return [str(tool.get("name")) for tool in self.body.get("tools") or []]
+        offered = self.body.get("tools") or []
+        return [str(tool.get("name") or (tool.get("function") or {}).get("name")) for tool in offered]
 
     @property
     def text(self) -> str:
         """All text of the conversation so far, system prompt included."""
-        return "\n".join(_texts([self.body.get("system"), self.body.get("messages")]))
+        told = [self.body.get(key) for key in ("system", "instructions", "messages", "input")]
+        return "\n".join(_texts(told))
 
     @property
     def user_text(self) -> str:
-        users = [m.get("content") for m in self.body.get("messages") or [] if m.get("role") == "user"]
-        return "\n".join(_texts(users))
+        said = self.body.get("messages") or self.body.get("input") or []
+        if isinstance(said, str):
+            return said
+        return "\n".join(_texts([item.get("content") for item in said if item.get("role") == "user"]))
 
     @property
     def session(self) -> str:
-        return str((self.body.get("metadata") or {}).get("user_id", ""))
+        told = (self.body.get("metadata") or {}).get("user_id") or self.body.get("prompt_cache_key")
+        return str(told or self.workdir or "")
+
+    @property
+    def workdir(self) -> str | None:
+        """The working directory that the request names."""
+        found = _WORKDIR.search(self.text)
+        return found[1].strip() if found else None
 
 
 @dataclass
@@ -168,7 +177,7 @@ def _texts(value: Any) -> Iterator[str]:
         for item in value:
             yield from _texts(item)
     elif isinstance(value, dict):
-        for key in ("text", "content"):
+        for key in ("text", "content", "output"):
             yield from _texts(value.get(key))
 
 
@@ -183,10 +192,12 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(urlsplit(self.path).path, headers, json.loads(raw or b"{}"))
-        turn = self.server_state.next_turn(request)
-        if turn is None or not request.path.endswith("/v1/messages"):
-            self._send(404, _error("not_found_error", f"nothing is served at {self.path}"))
+        protocol = protocol_of(request.path)
+        turn = self.server_state.next_turn(request) if protocol is not None else None
+        if protocol is None or turn is None:
+            self._nothing_here()
             return
+        turn = _filled(turn, request.workdir or ".")
         if turn.get("delay"):
             self.server_state.wait_until_closing(turn["delay"])
         if turn.get("hang"):
@@ -195,12 +206,22 @@ class _Handler(BaseHTTPRequestHandler):
         elif "raw_body" in turn:
             self._send(turn.get("status", 200), turn["raw_body"].encode(), turn.get("ctype", "text/html"))
         elif turn.get("status", 200) != 200:
-            body = _error(turn.get("error_type", "api_error"), turn.get("message", "refused"))
-            self._send(turn["status"], body, headers=turn.get("headers"))
+            self._send(turn["status"], json.dumps(protocol.error(turn)).encode(), headers=turn.get("headers"))
         elif request.body.get("stream"):
-            self._stream(turn, request)
+            self._stream(protocol, turn, request)
         else:
-            self._send(200, json.dumps(_message(turn, request)).encode())
+            self._send(200, json.dumps(protocol.whole(turn, request.body)).encode())
+
+    def do_GET(self) -> None:
+        """No list of models and no WebSocket; a client that asks for an upgrade is to use plain requests."""
+        if self.headers.get("upgrade"):
+            self._send(426, b"{}")
+        else:
+            self._nothing_here()
+
+    def _nothing_here(self) -> None:
+        error = {"type": "not_found_error", "message": f"nothing is served at {self.path}"}
+        self._send(404, json.dumps({"type": "error", "error": error}).encode())
 
     def _send(
         self, status: int, body: bytes, ctype: str = "application/json", headers: dict[str, str] | None = None
@@ -214,13 +235,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, turn: dict[str, Any], request: Request) -> None:
+    def _stream(self, protocol: Protocol, turn: dict[str, Any], request: Request) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         broken = any(turn.get(key) for key in ("stream_error", "cut", "hang_mid"))
-        for event in _events(turn, request, whole=not broken):
+        for event in protocol.events(turn, request.body, whole=not broken):
             self._event(event)
         if turn.get("cut"):
             # Closed without the chunk that ends a body: the other side sees a lost connection.
@@ -230,84 +251,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             if turn.get("stream_error"):
-                error = OVERLOADED if turn["stream_error"] is True else turn["stream_error"]
-                self._event({"type": "error", "error": error})
+                self._event(protocol.stream_error(turn))
             self.wfile.write(b"0\r\n\r\n")
 
-    def _event(self, event: dict[str, Any]) -> None:
-        data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+    def _event(self, event: dict[str, Any] | str) -> None:
+        if isinstance(event, str):
+            text = f"data: {event}\n\n"
+        elif "type" in event:
+            text = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        else:
+            text = f"data: {json.dumps(event)}\n\n"
+        data = text.encode()
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
 
-def _error(kind: str, message: str) -> bytes:
-    return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
-
-
-def _blocks(turn: dict[str, Any], request: Request) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    if "thinking" in turn:
-        blocks.append({"type": "thinking", "thinking": turn["thinking"], "signature": "c2ln"})
-    if "text" in turn:
-        deltas = turn["text"] if isinstance(turn["text"], list) else [turn["text"]]
-        blocks.append({"type": "text", "text": "".join(deltas), "deltas": deltas})
-    for tool in turn.get("tools", []):
-        call = {"type": "tool_use", "id": "toolu_" + uuid.uuid4().hex[:24], "name": tool["name"]}
-        blocks.append(call | {"input": _filled(tool.get("input", {}), request)})
-    return blocks
-
-
-def _filled(value: Any, request: Request) -> Any:
+def _filled(value: Any, workdir: str) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(item, request) for key, item in value.items()}
+        return {key: _filled(item, workdir) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, request) for item in value]
-    if isinstance(value, str) and "{workdir}" in value:
-        found = _WORKDIR.search(request.text)
-        return value.replace("{workdir}", found[1].strip() if found else ".")
-    return value
-
-
-def _message(turn: dict[str, Any], request: Request) -> dict[str, Any]:
-    content = [{k: v for k, v in block.items() if k != "deltas"} for block in _blocks(turn, request)]
-    return {
-        "id": "msg_" + uuid.uuid4().hex[:20],
-        "type": "message",
-        "role": "assistant",
-        "model": turn.get("model", request.body.get("model")),
-        "content": content,
-        "stop_reason": turn.get("stop_reason", "tool_use" if turn.get("tools") else "end_turn"),
-        "stop_sequence": None,
-        "usage": USAGE | turn.get("usage", {}),
-    }
-
-
-def _events(turn: dict[str, Any], request: Request, *, whole: bool) -> Iterator[dict[str, Any]]:
-    """The events of a streamed answer; not `whole`: up to the last delta, without an end."""
-    message = _message(turn, request)
-    usage, stop_reason = message["usage"], message["stop_reason"]
-    start = message | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
-    yield {"type": "message_start", "message": start}
-    for index, block in enumerate(_blocks(turn, request)):
-        kind = block["type"]
-        if kind == "text":
-            empty: dict[str, Any] = {"type": "text", "text": ""}
-            deltas = [{"type": "text_delta", "text": part} for part in block["deltas"]]
-        elif kind == "thinking":
-            empty = {"type": "thinking", "thinking": "", "signature": ""}
-            deltas = [
-                {"type": "thinking_delta", "thinking": block["thinking"]},
-                {"type": "signature_delta", "signature": block["signature"]},
-            ]
-        else:
-            empty = block | {"input": {}}
-            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
-        yield {"type": "content_block_start", "index": index, "content_block": empty}
-        for delta in deltas:
-            yield {"type": "content_block_delta", "index": index, "delta": delta}
-        if whole or turn.get("stream_error") or turn.get("hang_mid"):
-            yield {"type": "content_block_stop", "index": index}
-    if whole:
-        change = {"stop_reason": stop_reason, "stop_sequence": None}
-        yield {"type": "message_delta", "delta": change, "usage": {"output_tokens": usage["output_tokens"]}}
-        yield {"type": "message_stop"}
+        return [_filled(item, workdir) for item in value]
+    return value.replace("{workdir}", workdir) if isinstance(value, str) else value

@@ -9,11 +9,27 @@ venv=${CALIPER_VENV:-.venv}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 
-# The real agent CLI, pinned; its install step links a native binary, so scripts must be allowed.
+# The real agent CLIs, pinned: what they print is part of what the tests hold them to.
 tools=tests/real_cli
-if [ ! -x "$tools/node_modules/.bin/claude" ] || ! "$tools/node_modules/.bin/claude" --version | grep -q "$(sed -nE 's/.*claude-code": "([0-9.]+)".*/\1/p' "$tools/package.json")"; then
-    npm install --prefix "$tools" --no-audit --no-fund --no-package-lock --loglevel=error
+pinned() { # FOLDER: the packages in it are those that its package.json names
+    [ -d "$1/node_modules" ] && [ "$1/package.json" -ot "$1/node_modules/.installed" ]
+}
+for folder in "$tools" "$tools/pi"; do
+    if ! pinned "$folder"; then
+        rm -rf "$folder/node_modules"
+        npm install --prefix "$folder" --no-audit --no-fund --no-package-lock --loglevel=error
+        touch "$folder/node_modules/.installed"
+    fi
+done
+# This package links its binary in an install script, which npm may have been told not to run.
+"$tools/node_modules/.bin/claude" --version > /dev/null 2>&1 ||
     node "$tools/node_modules/@anthropic-ai/claude-code/install.cjs" > /dev/null
+hermes="$tools/.hermes"
+if ! [ "$tools/hermes.txt" -ot "$hermes/installed" ]; then
+    rm -rf "$hermes"
+    python3 -m venv "$hermes"
+    "$hermes/bin/python" -m pip install --quiet --disable-pip-version-check -r "$tools/hermes.txt"
+    touch "$hermes/installed"
 fi
 
 # The browser that looks at the web UI.

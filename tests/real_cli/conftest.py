@@ -11,19 +11,41 @@ from model_server import ModelServer
 
 from caliper_pipeline.execution.process import ProcessLauncher
 
-INSTALLED = Path(__file__).parent / "node_modules" / ".bin" / "claude"
+HERE = Path(__file__).parent
+
+
+def installed(variable: str, place: str) -> Path:
+    """The binary that a variable names, else the one at its place beside the tests, where `tests/run.sh` puts it."""
+    binary = Path(os.environ.get(variable, HERE / place))
+    if not binary.exists():
+        pytest.fail(f"there is no {binary}: run `bash tests/run.sh`, or name one in {variable}")
+    return binary.absolute()
 
 
 @pytest.fixture(scope="session")
 def claude_folder() -> Iterator[Path]:
-    """A folder whose `claude` is the real one: from CALIPER_TEST_CLAUDE, else as `tests/run.sh` installs it."""
-    binary = Path(os.environ.get("CALIPER_TEST_CLAUDE", INSTALLED))
-    if not binary.exists():
-        pytest.fail(f"no Claude Code at {binary}: run `bash tests/run.sh`, or name one in CALIPER_TEST_CLAUDE")
+    """A folder whose `claude` is the real one."""
+    binary = installed("CALIPER_TEST_CLAUDE", "node_modules/.bin/claude")
     folder = Path(tempfile.mkdtemp(prefix="bin-"))
     (folder / "claude").symlink_to(binary.resolve())
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def codex_binary() -> Path:
+    return installed("CALIPER_TEST_CODEX", "node_modules/.bin/codex")
+
+
+@pytest.fixture(scope="session")
+def pi_binary() -> Path:
+    """Beside it lies the `node` that it needs."""
+    return installed("CALIPER_TEST_PI", "pi/node_modules/.bin/pi")
+
+
+@pytest.fixture(scope="session")
+def hermes_binary() -> Path:
+    return installed("CALIPER_TEST_HERMES", ".hermes/bin/hermes")
 
 
 @pytest.fixture(scope="session")
