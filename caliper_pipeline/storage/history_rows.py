@@ -79,6 +79,8 @@ def rows_of_run(run: RunFolder) -> RunRows | None:
         rows.add("tasks", {**_task_row(rows, task), "aborted_after": aborted.get(task.task_id)})
     for place, skill in enumerate(header.skills):
         rows.add("skills", _skill_row(rows, skill, place))
+    for place, resumed in enumerate((line for line in lines if isinstance(line, ResumeRecord)), 1):
+        rows.add("resumes", {"place": place, "resumed_utc": resumed.resumed_at, "k": resumed.k, "pid": resumed.pid})
     _add_lines(rows, lines)
     add_scores(rows, results)
     return rows
@@ -206,6 +208,7 @@ def _header_row(rows: RunRows, header: RunHeader) -> Row:
         "git_dirty": header.git_dirty,
         "origin": header.origin,
         "dagster_run_id": header.dagster_run_id,
+        "dagster_run_ids": [] if header.dagster_run_id is None else [header.dagster_run_id],
         "pid": header.pid,
         "header_schema": header.schema,
     }

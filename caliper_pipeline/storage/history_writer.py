@@ -21,7 +21,7 @@ _AT_ONCE = 5_000
 """Attempts held in memory before they are written."""
 _ROWS_AT_ONCE = 500
 _WIDEST = 2**63 - 1
-_BY_RUN = ("runs", "tasks", "attempts", "verdicts", "scores", "skills", "skill_scores", "hook_failures")
+_BY_RUN = ("runs", "tasks", "attempts", "verdicts", "scores", "skills", "skill_scores", "hook_failures", "resumes")
 
 
 def schema_version(con: "DuckDBPyConnection") -> int | None:

@@ -94,6 +94,7 @@ def _run_row(results: Results) -> Row:
         "git_dirty": run.git_dirty,
         "origin": "import",
         "dagster_run_id": run.dagster_run_id,
+        "dagster_run_ids": [] if run.dagster_run_id is None else [run.dagster_run_id],
         "attempt_count": sum(len(task.attempts) for task in results.task_results) + ungraded,
     }
 
@@ -149,6 +150,7 @@ def _verdict_row(attempt: AttemptResult) -> Row:
         "assert_evidence": attempt.assert_evidence,
         "autorater_passed": attempt.autorater_passed,
         "autorater_reasoning": attempt.autorater_reasoning,
+        "autorater_script": attempt.autorater_script,
         "judge_seconds": attempt.judge_seconds,
         "judge_model": attempt.judge_model,
         **usage_columns(attempt.judge_usage, "judge_"),

@@ -233,6 +233,62 @@ alerts: one row an alert that was raised
   acknowledged_reason VARCHAR: what they said
 """
 
+MORE_COLUMNS = """
+runs:
+  dagster_run_ids VARCHAR[]: all Dagster runs that executed some of it, in their order; empty: none did
+  prices JSON: prices by model, as stated when it began
+verdicts:
+  judge_backend VARCHAR: backend of the judge that was asked; NULL: none was, or the run's own where nothing is noted
+  judge_prompt_version VARCHAR: version of the question it was asked; NULL: as judge_backend
+  autorater_script VARCHAR: script that the judge wrote and that decided (files of the reference product)
+"""
+SECOND_TABLES = """
+resumes: one row each time a run was taken up again, by a person, a schedule or a piece of a backfill
+  run_id VARCHAR NOT NULL: the run
+  place BIGINT NOT NULL: its place among the run's resumptions, from 1
+  resumed_utc TIMESTAMP NOT NULL: when
+  k BIGINT NOT NULL: attempts a task from then on
+  pid BIGINT: process that took it up; NULL: not recorded
+  dagster_run_id VARCHAR: Dagster run that did; NULL: none, or not recorded
+labels: one row a judgement by a person on one attempt, as given; the last one of a person counts
+  run_id VARCHAR NOT NULL: the run
+  task_id VARCHAR NOT NULL: the task in that run
+  task_name VARCHAR NOT NULL: authored name of the task
+  attempt BIGINT NOT NULL: number of the attempt
+  passed BOOLEAN NOT NULL: the person's verdict
+  labelled_by VARCHAR NOT NULL: who
+  labelled_utc TIMESTAMP NOT NULL: when
+  note VARCHAR: what they said about it
+acknowledgements: one row each time somebody took note of an alert, or of a change that was meant
+  alert_key VARCHAR: the alert; NULL: no alert, but a change of the series
+  series_key VARCHAR: the series; NULL: as the alert has it
+  task_name VARCHAR: the task; NULL: the series as a whole
+  run_id VARCHAR: first run after the change; NULL: from acknowledged_utc on
+  acknowledged_by VARCHAR NOT NULL: who
+  acknowledged_utc TIMESTAMP NOT NULL: when
+  reason VARCHAR: what they said
+  new_baseline BOOLEAN NOT NULL: what was measured before it is no longer what later runs are held against
+record_files: how much of each file in .caliper/records the tables hold
+  kind VARCHAR NOT NULL: labels, acknowledgements or alerts
+  bytes_read BIGINT NOT NULL: length of the file that has been read
+about: facts about this database itself
+  name VARCHAR NOT NULL: views: digest of the views' definitions; product: version that wrote last
+  value VARCHAR NOT NULL: the fact
+"""
+SECOND_CHANGES = (
+    "UPDATE runs SET dagster_run_ids = CASE WHEN dagster_run_id IS NULL THEN [] ELSE [dagster_run_id] END",
+    # Made again from the run store and the imported files, which hold what there was no column for.
+    "UPDATE runs SET source_bytes = 0 WHERE resumes > 0 OR source = 'file'",
+    # Nothing ever wrote an acknowledgement here: they have a table of their own.
+    "ALTER TABLE alerts DROP COLUMN acknowledged_utc",
+    "ALTER TABLE alerts DROP COLUMN acknowledged_by",
+    "ALTER TABLE alerts DROP COLUMN acknowledged_reason",
+    "COMMENT ON COLUMN alerts.kind IS 'what sort: regression, watch, drift'",
+    "COMMENT ON COLUMN runs.dagster_run_id IS 'Dagster run that began it; NULL: none did'",
+    "COMMENT ON COLUMN runs.source_digest IS 'sha256 of the imported file; its bytes are in .caliper/records/imported'",
+    "COMMENT ON COLUMN attempts.evidence IS 'folder with transcript, workdir and judge, below .caliper/runs/<run_id>'",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -252,36 +308,56 @@ LEDGER = (
 )
 """What a database needs before any change can be applied."""
 
-CURRENT_VERSION = 1
+CURRENT_VERSION = 2
 
 
 def changes_since(version: int) -> Iterator[Change]:
     """What a database of that version lacks, in order."""
-    every = (Change(1, "first tables", tuple(_create(FIRST_TABLES))),)
+    every = (
+        Change(1, "first tables", tuple(_create(FIRST_TABLES))),
+        Change(
+            2,
+            "resumptions, labels, acknowledgements",
+            (*_add_columns(MORE_COLUMNS), *_create(SECOND_TABLES), *SECOND_CHANGES),
+        ),
+    )
     return (change for change in every if change.version > version)
 
 
 def table_names() -> list[str]:
     """All tables with rows of their own, of the current version."""
-    return [line.partition(":")[0] for line in FIRST_TABLES.strip().splitlines() if not line.startswith(" ")]
+    return [*_tables(FIRST_TABLES), *_tables(SECOND_TABLES)]
 
 
 def comment(kind: str, name: str, text: str) -> str:
     return f"COMMENT ON {kind} {name} IS '{text.replace(chr(39), chr(39) * 2)}'"
 
 
-def _create(text: str) -> Iterator[str]:
-    """The statements for tables written as above: `name: comment`, then `  column TYPE: comment`."""
+def _tables(text: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
+    """What is written as above: `table: comment`, then `  column TYPE: comment`. Name → comment and columns."""
     tables: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for line in text.strip().splitlines():
-        head, _, words = line.partition(": ")
+        head, _, words = line.partition(":")
         if not line.startswith(" "):
             columns: list[tuple[str, str]] = []
-            tables[head] = (words, columns)
+            tables[head] = (words.strip(), columns)
         else:
-            columns.append((head.strip(), words))
-    for table, (words, columns) in tables.items():
+            columns.append((head.strip(), words.strip()))
+    return tables
+
+
+def _create(text: str) -> Iterator[str]:
+    for table, (words, columns) in _tables(text).items():
         yield f"CREATE TABLE {table} ({', '.join(column for column, _ in columns)})"
         yield comment("TABLE", table, words)
-        for column, about in columns:
-            yield comment("COLUMN", f"{table}.{column.split()[0]}", about)
+        yield from _comments(table, columns)
+
+
+def _add_columns(text: str) -> Iterator[str]:
+    for table, (_, columns) in _tables(text).items():
+        yield from (f"ALTER TABLE {table} ADD COLUMN {column}" for column, _ in columns)
+        yield from _comments(table, columns)
+
+
+def _comments(table: str, columns: list[tuple[str, str]]) -> Iterator[str]:
+    return (comment("COLUMN", f"{table}.{column.split()[0]}", about) for column, about in columns)

@@ -1,12 +1,8 @@
 """The lines of a run on disk: one JSON object a line in `attempts.jsonl`, appended and forced to the disk one by one.
 
-A line is written in one call, so a crash can only tear the last one. Readers leave a torn end out; the next writer
-starts on a fresh line, and what was torn stays behind as an unreadable line that everybody skips. Several processes
-may append at once.
+How a line survives crashes and other writers stands in `appended`. Whoever reads the log may do so at any time.
 """
 
-import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -17,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from caliper_pipeline.domain.errors import StorageError
 from caliper_pipeline.domain.plain import from_plain, to_plain
 from caliper_pipeline.domain.records import LINE_TYPES, EndRecord, Line
-from caliper_pipeline.storage.files import json_bytes, storage_errors, sync_path
+from caliper_pipeline.storage.appended import locked, open_appending, raw_lines, write_line
+from caliper_pipeline.storage.files import json_bytes, storage_errors
 
 _DEAD_AFTER_SECONDS = 1.0
 """So long without a line before asking whether anybody still writes."""
@@ -55,11 +51,8 @@ class RunLog:
         with storage_errors("write", self.path):
             with self._writing:
                 handle = self._open()
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                try:
-                    self._write(handle, data)
-                finally:
-                    fcntl.flock(handle, fcntl.LOCK_UN)
+                with locked(handle):
+                    write_line(handle, self.path, data)
             os.fsync(handle)
 
     def close(self) -> None:
@@ -77,18 +70,10 @@ class RunLog:
 
     def read(self, offset: int = 0) -> Iterator[tuple[Line | None, int]]:
         """Each line with the offset behind it; `None` for one that cannot be read. A torn end is left out."""
-        with storage_errors("read", self.path):
-            try:
-                stream = self.path.open("rb")
-            except FileNotFoundError:
-                return
-        with stream:
-            stream.seek(offset)
-            for raw in stream:
-                offset += len(raw)
-                line = decode_line(raw)
-                if raw != b"\n" and (line is not None or raw.endswith(b"\n")):
-                    yield line, offset
+        for raw, behind in raw_lines(self.path, offset):
+            line = decode_line(raw)
+            if raw != b"\n" and (line is not None or raw.endswith(b"\n")):
+                yield line, behind
 
     def follow(
         self, stop: Callable[[], bool], alive: Callable[[], bool], *, interval: float = 0.1, offset: int = 0
@@ -97,25 +82,8 @@ class RunLog:
 
     def _open(self) -> int:
         if self._handle is None:
-            fresh = not self.path.exists()
-            self._handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if fresh:
-                sync_path(self.path.parent)
+            self._handle = open_appending(self.path)
         return self._handle
-
-    def _write(self, handle: int, data: bytes) -> None:
-        size = os.fstat(handle).st_size
-        if size and os.pread(handle, 1, size - 1) != b"\n":
-            data = b"\n" + data
-        written = -1
-        try:
-            written = os.write(handle, data)
-        finally:
-            if written != len(data):  # the disk filled up in the middle
-                with contextlib.suppress(OSError):
-                    os.ftruncate(handle, size)
-        if written != len(data):
-            raise StorageError(f"Cannot write {self.path}: no room for the whole line")
 
 
 class Follower(Iterator[Line]):

@@ -9,7 +9,7 @@ import pytest
 from caliper_pipeline.domain.records import Outcome
 from caliper_pipeline.domain.statistics import wilson
 from caliper_pipeline.storage import history, history_writer
-from caliper_pipeline.storage.migrations import Change, changes_since
+from caliper_pipeline.storage.migrations import CURRENT_VERSION, Change, changes_since
 from caliper_pipeline.storage.runs import RunStore
 
 if TYPE_CHECKING:
@@ -97,21 +97,24 @@ def test_an_older_database_is_brought_up_to_date_by_whoever_opens_it(
 ) -> None:
     db = tmp_path / "h.duckdb"
     history.publish(db, [given.whole_run(store)])
-    second = Change(
-        2, "a colour", ("ALTER TABLE runs ADD COLUMN colour VARCHAR", "COMMENT ON COLUMN runs.colour IS 'x'")
+    newer = CURRENT_VERSION + 1
+    one_more = Change(
+        newer, "a colour", ("ALTER TABLE runs ADD COLUMN colour VARCHAR", "COMMENT ON COLUMN runs.colour IS 'x'")
     )
 
     def changes(version: int) -> Iterator[Change]:
         yield from changes_since(version)
-        if version < 2:
-            yield second
+        if version < newer:
+            yield one_more
 
     for module in (history, history_writer):
-        monkeypatch.setattr(module, "CURRENT_VERSION", 2)
+        monkeypatch.setattr(module, "CURRENT_VERSION", newer)
     monkeypatch.setattr(history_writer, "changes_since", changes)
     with contextlib.closing(history.connect(db)) as con:
         assert con.execute("SELECT colour, score FROM runs").fetchall() == [(None, 1.0)]
-        assert con.execute("SELECT version FROM schema_changes ORDER BY 1").fetchall() == [(1,), (2,)]
+        assert con.execute("SELECT version FROM schema_changes ORDER BY 1").fetchall() == [
+            (n,) for n in range(1, newer + 1)
+        ]
     history.publish(db, [given.whole_run(store)])
     with contextlib.closing(history.connect(db)) as con:
         assert con.execute("SELECT count(*) FROM latest_runs").fetchall() == [(1,)]
