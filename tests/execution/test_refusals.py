@@ -22,6 +22,8 @@ def kind_of(
         "usage_limit_reached",
         "Claude AI usage limit reached|1796083200",
         "Quota exceeded. Check your plan.",
+        "429 You exceeded your current quota, please check your plan and billing details.",
+        '{"type":"insufficient_quota","message":"no"}',
         "Your organization has reached its spend limit",
         "monthly spending cap",
         "Credit balance is too low",

@@ -17,7 +17,7 @@ THROTTLE_STATUSES = (429, 503, 529)
 
 _CAP = re.compile(
     r"spend(?:ing)?[ _-](?:cap|limit)"
-    r"|quota (?:exceeded|reached)"
+    r"|quota (?:exceeded|reached)|exceeded your current quota|insufficient_quota"
     r"|usage[ _]limit"
     r"|credit balance is too low"
     r"|out of extra usage"
