@@ -153,7 +153,7 @@ class Responses(_OpenAI):
     def _items(self, turn: Turn) -> Iterator[dict[str, Any]]:
         if "thinking" in turn:
             summary = [{"type": "summary_text", "text": turn["thinking"]}]
-            yield {"type": "reasoning", "id": _id("rs_"), "summary": summary}
+            yield {"type": "reasoning", "id": _id("rs_"), "summary": summary, "encrypted_content": "c2VjcmV0"}
         if "text" in turn:
             content = [{"type": "output_text", "text": "".join(_deltas(turn)), "annotations": []}]
             yield {

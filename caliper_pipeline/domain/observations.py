@@ -26,6 +26,8 @@ SKILL_TOOLS: Mapping[str, frozenset[str]] = {
     "claude-code": frozenset({"Skill"}),
     "scripted": frozenset({"Skill"}),
     "hermes": frozenset({"skill_view"}),
+    "claude-api": frozenset({"skill"}),
+    "openai-api": frozenset({"skill"}),
 }
 """The tools that load a skill, by backend. Others load none: their agents read the file."""
 

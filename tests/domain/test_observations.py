@@ -40,6 +40,9 @@ def activated(turns: list[Turn], backend: str = "claude-code") -> tuple[str, ...
         (call("Skill", {"command": "tide-table"}), "claude-code"),  # the key of the first releases
         (call("Skill", {"skill": "tide-table"}, None), "claude-code"),  # the stream ends before its result
         (call("skill_view", {"name": "tide-table"}), "hermes"),
+        (call("skill", {"name": "tide-table"}), "claude-api"),
+        (call("skill", {"name": "tide-table"}), "openai-api"),
+        (call("read", {"path": "~/.agent/skills/tide-table/SKILL.md"}, TIDE), "openai-api"),
         (call("skill_view", {"skill_name": "tide-table"}), "hermes"),
         (call("Read", {"file_path": "/h/.claude/skills/tide-table/SKILL.md"}, NUMBERED), "claude-code"),
         (call("read", {"path": "C:\\u\\skills\\tide-table\\SKILL.md"}), "pi"),

@@ -138,6 +138,8 @@ class Refusal:
     """`cap`, `throttle`, `login`, `model`, `option`, `configuration`."""
     text: str
     """The line that tells, at most 300 characters."""
+    retry_after_seconds: float | None = None
+    """What the service asked to wait, where the CLI tells."""
 
     @property
     def fatal(self) -> bool:

@@ -6,7 +6,9 @@ from caliper_pipeline.domain.errors import UnknownBackend
 from caliper_pipeline.execution.backends.base import Backend
 
 _CLASSES = {
+    "claude-api": ("claude_api", "ClaudeApi"),
     "claude-code": ("claude_code", "ClaudeCode"),
+    "openai-api": ("openai_api", "OpenaiApi"),
     "scripted": ("scripted", "Scripted"),
 }
 """Name → module beside this one, class in it."""
