@@ -31,12 +31,14 @@ Keys of a TURN, to be combined:
 
 import json
 import re
+import ssl
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -93,9 +95,11 @@ class _Played:
 
 
 class ModelServer:
-    """A context manager; scenarios may be added while it serves."""
+    """A context manager; scenarios may be added while it serves. With the file of a certificate and its key it speaks
+    HTTPS."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
+        self._scheme = "http" if certificate is None else "https"
         self._played: dict[str, _Played] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -112,6 +116,10 @@ class ModelServer:
                 """A client that went away is part of the play."""
 
         self._http = Server(("127.0.0.1", 0), Handler)
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> "ModelServer":
@@ -132,7 +140,7 @@ class ModelServer:
         return self.url(name)
 
     def url(self, name: str) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/s/{name}"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_address[1]}/s/{name}"
 
     def requests(self, url_or_name: str) -> list[Request]:
         """What was asked of the scenario so far, in order."""

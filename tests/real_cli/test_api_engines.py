@@ -31,6 +31,7 @@ from caliper_pipeline.execution.workdir import AttemptFolder, install_skill, mak
 pytestmark = pytest.mark.real_cli
 
 LIMIT_SECONDS = 60.0
+CERTIFICATE = Path(__file__).parent.parent / "fixtures" / "tls" / "loopback.pem"
 KEY = "sk-do-not-show"
 SKILL = "---\nname: zebras\ndescription: Counts zebras.\n---\n\nRun `grep -c zebra`.\n"
 VERDICT = '{"reasoning": "The transcript says so.", "passed": true}'
@@ -195,8 +196,6 @@ def test_a_tool_writes_a_file_that_an_assert_then_checks(each: Bench) -> None:
 
 
 def test_a_call_with_malformed_arguments_is_answered_and_the_work_goes_on(each: Bench) -> None:
-    if each.kind == "messages":
-        pytest.skip("the server of this protocol sends only objects; the events are covered without an SDK")
     ran = each.attempt([{"tools": [{"name": "bash", "input": '{"command": "l'}]}, {"text": "Done."}])
     assert (ran.reply.turns[1].is_error, ran.reply.final_answer) == (True, "Done.")
     assert "no JSON object" in ran.requests[1].text
@@ -348,6 +347,15 @@ def test_a_proxy_reaches_the_agents_requests(bench: Bench) -> None:
     host, path = url.removeprefix("http://").split("/", 1)
     own = {"HTTP_PROXY": f"http://{host}", "OPENAI_BASE_URL": f"http://models.invalid/{path}/v1", "NO_PROXY": ""}
     assert bench.attempt([], url=url, own=own).reply.final_answer == "through the proxy"
+
+
+@pytest.mark.parametrize("kind", ["messages", "chat"])
+def test_a_certificate_authority_of_ones_own_is_believed(bench: Bench, kind: str) -> None:
+    bench.kind = kind
+    with ModelServer(CERTIFICATE) as models:
+        bench.models = models
+        ran = bench.attempt([{"text": "in private"}], own={"SSL_CERT_FILE": str(CERTIFICATE)})
+    assert (ran.reply.final_answer, ran.reply.cli_error) == ("in private", None)
 
 
 def test_a_web_page_instead_of_an_api_stops_the_run(bench: Bench) -> None:
