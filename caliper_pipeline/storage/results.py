@@ -8,24 +8,25 @@ taken; "latest" goes by when a run started, as far as the file says so.
 import json
 import os
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from caliper_pipeline.domain.errors import BadInput, StorageError
 from caliper_pipeline.domain.plain import utc_time
-from caliper_pipeline.domain.records import EndRecord
-from caliper_pipeline.domain.results import Results, parse_results
 from caliper_pipeline.storage.files import aside_name, finish, make_folders, storage_errors, sync_path
 from caliper_pipeline.storage.root import STORE_FOLDER
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a list that remembers its runs needs neither of these
+    from caliper_pipeline.domain.results import Results
     from caliper_pipeline.storage.runs import RunFolder
 
 _FILE_ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)(?:-(\d+))?\Z")
+_OUR_ID = re.compile(r"(\d{4})(\d\d)(\d\dT\d\d)(\d\d)(\d\d)\d{3}Z-")
+"""The start of a run stands in front in its id."""
 _SPEC_FILE = re.compile(r"(.+)\.eval\.ya?ml\Z")
 _STARTED_AT = re.compile(rb'"started_at"\s*:\s*"([^"\\]+)"')
 _RUN_ID = re.compile(rb'"run_id"\s*:\s*"([^"\\]+)"')
@@ -35,20 +36,26 @@ _LONGEST_HEAD_BYTES = 1024 * 1024
 _ONE_SECOND = timedelta(seconds=1)
 """File names leave fractions out."""
 _TIME_FORMAT = "%Y-%m-%dT%H-%M-%SZ"
+_TIME_LENGTH = len("2026-11-20T10-00-00Z")
 
 
-@dataclass(frozen=True, slots=True)
-class SavedRun:
+class SavedRun(NamedTuple):
+    """A tuple, as there may be tens of thousands."""
+
     spec: str
     file_id: str
     """The file's name without `.json`."""
-    path: Path
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.file_id}.json"
 
 
 # -- writing
 
 
-def write_results(root: Path, run: "RunFolder", results: Results) -> Path:
+def write_results(root: Path, run: "RunFolder", results: "Results") -> Path:
     """Saves the run's results file and gives its path; an older file of the same run goes.
 
     Raises `StorageError`.
@@ -66,10 +73,13 @@ def write_results(root: Path, run: "RunFolder", results: Results) -> Path:
             aside.unlink(missing_ok=True)
         sync_path(folder)
         _remove_older(root, run, keep=path)
+    from caliper_pipeline.storage.results_index import remember
+
+    remember(root, path, results)
     return path
 
 
-def export_results(path: Path, run: "RunFolder", results: Results) -> None:
+def export_results(path: Path, run: "RunFolder", results: "Results") -> None:
     """Writes a copy to a path of the person's choice, whole or not at all. Raises `StorageError`."""
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +104,7 @@ def results_folder(root: Path, spec: str) -> Path:
     return root / STORE_FOLDER / "results" / spec
 
 
-def _stream(stream: BinaryIO, run: "RunFolder", results: Results) -> None:
+def _stream(stream: BinaryIO, run: "RunFolder", results: "Results") -> None:
     from caliper_pipeline.storage.results_writing import stream_results  # `list` and `report` start without it
 
     stream_results(stream, run, results)
@@ -120,6 +130,8 @@ def _place(aside: Path, folder: Path, stem: str) -> Path:
 
 
 def _remove_older(root: Path, run: "RunFolder", *, keep: Path) -> None:
+    from caliper_pipeline.domain.records import EndRecord
+
     named = [line.results for line in run.lines() if isinstance(line, EndRecord) and line.results]
     for relative in named:
         older = root / relative
@@ -131,8 +143,10 @@ def _remove_older(root: Path, run: "RunFolder", *, keep: Path) -> None:
 # -- reading
 
 
-def load_results(path: Path) -> Results:
+def load_results(path: Path) -> "Results":
     """Raises `BadInput` when the file is not there, or no results file."""
+    from caliper_pipeline.domain.results import parse_results
+
     try:
         data = json.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -153,11 +167,12 @@ def saved_runs(root: Path | None, spec: str | None = None) -> list[SavedRun]:
         return []
     top = root / STORE_FOLDER / "results"
     found = []
-    for name in [spec] if spec is not None else _names(top):
+    for name in [spec] if spec is not None else sorted(_names(top)):
         if not name or "/" in name or name in (".", ".."):
             continue
-        ids = (entry.removesuffix(".json") for entry in _names(top / name) if entry.endswith(".json"))
-        found += [SavedRun(name, file_id, top / name / f"{file_id}.json") for file_id in sorted(ids, key=_file_order)]
+        folder = top / name
+        ids = [entry[:-5] for entry in _names(folder) if entry.endswith(".json")]
+        found += [SavedRun(name, file_id, folder) for file_id in _in_order(ids)]
     return found
 
 
@@ -192,11 +207,11 @@ def resolve(root: Path | None, reference: str, run: str | None = None) -> Path:
         raise _nothing_saved(root, spec)
     if run is None:
         return latest_of(runs).path
-    by_id = {saved.file_id: saved.path for saved in runs}
     wanted = run.removesuffix(".json")
-    if wanted in by_id:
-        return by_id[wanted]
-    for saved in reversed(runs):
+    for saved in runs:
+        if saved.file_id == wanted:
+            return saved.path
+    for saved in _likely_first(runs, run):
         if _head(saved.path, _RUN_ID) == run:
             return saved.path
     raise BadInput(f"{spec} has no run {run!r} under {root}.", hint=f"`caliper list {spec}` shows its runs.")
@@ -216,20 +231,37 @@ def _nothing_saved(root: Path | None, spec: str) -> BadInput:
     return BadInput(f"No run of {spec!r} is saved under {root}.", hint=hint)
 
 
+def _likely_first(runs: Sequence[SavedRun], run_id: str) -> Iterable[SavedRun]:
+    """One spec's runs with those in front that ended soonest after the start which the id tells."""
+    told = _OUR_ID.match(run_id)
+    start = bisect_left(runs, "-".join(told.groups()), key=_started_by) if told else len(runs)
+    return [*runs[start:], *reversed(runs[:start])]
+
+
+def _started_by(run: SavedRun) -> str:
+    return run.file_id if _FILE_ID.match(run.file_id) else ""
+
+
 def _names(folder: Path) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+        return [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208  there may be many
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StorageError(f"Cannot read {folder}: {error.strerror}") from error
 
 
-def _file_order(file_id: str) -> tuple[int, str, int]:
+def _in_order(file_ids: Iterable[str]) -> list[str]:
     """By time and then the number behind it; names that are no times first, so that they are never the latest."""
-    match = _FILE_ID.match(file_id)
-    return (1, match.group(1), int(match.group(2) or 1)) if match else (0, file_id, 0)
+    times: list[str] = []
+    others: list[str] = []
+    for file_id in file_ids:
+        (times if _FILE_ID.match(file_id) else others).append(file_id)
+    return sorted(others) + sorted(times, key=_sortable)
+
+
+def _sortable(file_id: str) -> str:
+    return file_id if len(file_id) == _TIME_LENGTH else file_id[:_TIME_LENGTH] + file_id[_TIME_LENGTH + 1 :].zfill(250)
 
 
 def _end(run: SavedRun) -> datetime | None:

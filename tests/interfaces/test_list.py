@@ -1,10 +1,16 @@
 """`caliper list` tells what is on record and what never ran."""
 
+import csv
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.interfaces import list_command
 from caliper_pipeline.interfaces.list_command import MOST_FOLDERS, find_specs
 
 Run = Callable[..., Any]
@@ -103,3 +109,61 @@ def test_a_folder_that_links_to_its_parent_is_no_trap(tmp_path: Path) -> None:
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     (tmp_path / "a" / "x.eval.yml").write_text("")
     assert find_specs(tmp_path) == ({"x": "a/x.eval.yml"}, True)
+
+
+def test_a_long_list_says_the_same_as_a_short_one(
+    project: Path, record: Run, caliper: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("tides", "2026-11-19T10-00-00Z", ablated=["tide-table"], model="mod\u00e8le-\u6f6e")
+    record("tides", "2026-11-20T10-00-00Z", interrupted=True, simulated=True)
+    record("tides", "2026-11-21T10-00-00Z").write_text("{}")
+    record("moons", "2026-11-21T10-00-00Z", k=12)
+    (project / "new.eval.yaml").write_text("tasks: []")
+    short = [rows(caliper("list", *spec).stdout) for spec in ((), ("tides",), ("moons",))]
+    monkeypatch.setattr(list_command, "MANY", 0)
+    long = [rows(caliper("list", *spec).stdout) for spec in ((), ("tides",), ("moons",))]
+    assert long == [[row for row in table if set("".join(row)) != {"\u2500"}] for table in short]
+
+
+def test_the_columns_of_a_long_list_are_straight(record: Run, caliper: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_command, "MANY", 0)
+    record("tides", "2026-11-19T10-00-00Z", model="ab")
+    record("tides", "2026-11-20T10-00-00Z", model="\u6f6e")  # as wide as two letters
+    first, second = (line for line in caliper("list", "tides").stdout.splitlines() if line.startswith("2026"))
+    assert second.replace("\u6f6e", "ab").replace("20T", "19T") == first
+
+
+def test_runs_can_be_had_as_data(record: Run, caliper: Run) -> None:
+    record("tides", "2026-11-19T10-00-00Z", ablated=["a", "mcp:b"])
+    bad = record("tides", "2026-11-20T10-00-00Z")
+    bad.write_text("{}")
+    first, second = json.loads(caliper("list", "tides", "--format", "json").stdout)
+    assert (first["file_id"], first["backend"], first["ablated"]) == (
+        "2026-11-19T10-00-00Z",
+        "claude-code",
+        ["a", "mcp:b"],
+    )
+    assert (first["score"], first["successes"], first["usable"], first["error"]) == (0.5, 3, 6, None)
+    assert (second["file"], second["k"]) == (str(bad), None)
+    assert "not a results file" in second["error"]
+    table = list(csv.DictReader(io.StringIO(caliper("list", "tides", "--format", "csv").stdout)))
+    assert [row["ablated"] for row in table] == ["a+mcp:b", ""]
+    assert (table[0]["score"], table[1]["k"]) == ("0.5", "")
+
+
+def test_specs_can_be_had_as_data(project: Path, record: Run, caliper: Run) -> None:
+    record("tides", "2026-11-19T10-00-00Z")
+    (project / "new.eval.yaml").write_text("tasks: []")
+    new, tides = json.loads(caliper("list", "--format", "json").stdout)
+    assert (new["spec"], new["runs"], new["spec_file"], new["latest"]) == ("new", 0, "new.eval.yaml", None)
+    assert (tides["runs"], tides["latest"]["file_id"]) == (1, "2026-11-19T10-00-00Z")
+    table = list(csv.DictReader(io.StringIO(caliper("list", "--format", "csv").stdout)))
+    assert [(row["spec"], row["file_id"], row["score"]) for row in table] == [
+        ("new", "", ""),
+        ("tides", "2026-11-19T10-00-00Z", "0.5"),
+    ]
+
+
+def test_nothing_on_record_is_empty_data(caliper: Run) -> None:
+    assert caliper("list", "--format", "json").stdout == "[]\n"
+    assert caliper("list", "--format", "csv").stdout.startswith("spec,runs,spec_file,")

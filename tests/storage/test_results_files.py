@@ -13,6 +13,7 @@ from caliper_pipeline.domain.errors import BadInput, StorageError
 from caliper_pipeline.domain.records import EndRecord, Outcome, RunHeader
 from caliper_pipeline.domain.results import Results, assemble, parse_results, results_dict
 from caliper_pipeline.domain.transcript import Turn, Usage
+from caliper_pipeline.storage import results as results_module
 from caliper_pipeline.storage.evidence import Evidence
 from caliper_pipeline.storage.results import (
     export_results,
@@ -240,6 +241,17 @@ def test_one_run_is_named_by_its_file_or_by_its_id(tmp_path: Path) -> None:
     assert resolve(tmp_path, "some/where/demo.eval.yaml", "2026-11-20T10-00-00Z.json") == path
     with pytest.raises(BadInput, match="demo has no run 'nope' under"):
         resolve(tmp_path, "demo", "nope")
+
+
+def test_a_run_id_is_found_without_looking_into_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hour in range(24):
+        saved(tmp_path, "demo", f"2026-11-20T{hour:02d}-30-00Z", run_id=f"20261120T{hour:02d}1500000Z-abcdef")
+    opened = []
+    head = results_module._head
+    monkeypatch.setattr(results_module, "_head", lambda path, pattern: opened.append(path) or head(path, pattern))
+    assert resolve(tmp_path, "demo", "20261120T031500000Z-abcdef").stem == "2026-11-20T03-30-00Z"
+    assert resolve(tmp_path, "demo").stem == "2026-11-20T23-30-00Z"
+    assert len(opened) <= 3
 
 
 def test_a_path_is_a_path(tmp_path: Path) -> None:
