@@ -7,11 +7,13 @@ from typing import Any
 import click
 
 from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.domain.run_brief import RunBrief
 from caliper_pipeline.storage.results import SavedRun, load_results, resolve, saved_runs
+from caliper_pipeline.storage.results_index import briefs
 from caliper_pipeline.storage.root import find_root
 
 LOOKED_AT = 20
-"""Runs that are read to find the full one beside a control."""
+"""Runs that are looked at to find the full one beside a control."""
 
 
 @click.command()
@@ -47,13 +49,10 @@ def report(ref: str | None, run_id: str | None, form: str, verbose: bool) -> Non
 
 def _latest_full(root: Path, control: Path) -> SavedRun | None:
     """Among the last runs beside a control's, the newest of the full arm."""
-    runs = saved_runs(root, control.parent.name) if control.is_relative_to(root) else []
-    for saved in list(reversed(runs))[:LOOKED_AT]:
-        try:
-            if not load_results(saved.path).run.ablated:
-                return saved
-        except BadInput:
-            continue
+    runs = saved_runs(root, control.parent.name)[-LOOKED_AT:] if control.is_relative_to(root) else []
+    for saved, brief in reversed(list(zip(runs, briefs(root, runs), strict=True))):
+        if isinstance(brief, RunBrief) and not brief.ablated:
+            return saved
     return None
 
 
