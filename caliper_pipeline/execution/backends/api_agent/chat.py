@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .failures import check_stream, cut_off, failure_of
+from .failures import cut_off, failure_of
 from .messages import object_schema
-from .responses import disjoint, make_client, without_refused
+from .responses import disjoint, make_client, streamed, without_refused
 from .talk import Call, Progress, Reply, Result, Tool, call_of
 
 _STOPS = {"length": "length", "content_filter": "refused"}
@@ -66,12 +66,9 @@ class Chat:
 
     def _reply(self, progress: Progress) -> Reply:
         answer = Answer(progress, len(self._messages))
-        with self._client.chat.completions.create(
-            **self._fixed, **self._options, messages=self._messages, stream=True
-        ) as stream:
-            check_stream(stream)
-            for chunk in stream:
-                answer.take(chunk.to_dict())
+        body = {**self._fixed, **self._options, "messages": self._messages}
+        for chunk in streamed(self._client, "/chat/completions", body):
+            answer.take(chunk)
         reply = answer.finished()
         self._said("".join(item for item in reply.items if isinstance(item, str)), reply.calls)
         return reply
