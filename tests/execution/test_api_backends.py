@@ -50,6 +50,12 @@ class TestBoth:
         with pytest.raises(LoginRequired, match=f"Not logged in: {backend.keys[0]} is not set"):
             backend.check(operator(tmp_path, login=False), (), Engine(backend.name), None)
 
+    def test_a_line_end_behind_a_key_is_no_part_of_it(self, backend: ApiBackend, tmp_path: Path) -> None:
+        by = operator(tmp_path, login=False, **{backend.keys[0]: "sk-a\n"})
+        assert job_of(backend, invocation(tmp_path, backend, by))["variables"] == {backend.keys[0]: "sk-a"}
+        with pytest.raises(LoginRequired):
+            backend.check(operator(tmp_path, login=False, **{backend.keys[0]: "\n"}), (), Engine(backend.name), None)
+
     def test_without_the_sdk_it_says_how_to_get_it(
         self, backend: ApiBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

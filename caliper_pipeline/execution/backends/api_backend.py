@@ -78,7 +78,7 @@ class ApiBackend:
                 hint=f"Install it: pip install 'caliper-pipeline[{self.sdk}]'",
             )
         url = self.base_url(operator)
-        if not any(operator.environment.get(key) for key in self.keys) and url is None:
+        if not _picked(operator.environment, self.keys) and url is None:
             raise LoginRequired(
                 f"Not logged in: {self.keys[0]} is not set.",
                 hint=f"Export {self.keys[0]}"
@@ -253,4 +253,5 @@ def _turn(turn: PlantedTurn) -> dict[str, Any]:
 
 
 def _picked(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: environment[name] for name in names if environment.get(name)}
+    """Without the line end that comes along when a key is read from a file."""
+    return {name: environment[name].strip() for name in names if environment.get(name, "").strip()}
