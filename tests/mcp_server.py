@@ -192,7 +192,7 @@ def _serve_stdio(options: argparse.Namespace, log: Log) -> None:
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         Path(options.child).write_text(str(child.pid), encoding="utf-8")
     if options.banner:
-        print("Welcome to the test server!", flush=True)
+        _write("Welcome to the test server!")
     time.sleep(options.slow)
     for message in _messages():
         log.keep(**message)
@@ -215,7 +215,12 @@ def _messages() -> Iterator[dict[str, Any]]:
 
 
 def _say(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)
+    _write(json.dumps(message))
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

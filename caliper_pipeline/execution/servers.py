@@ -54,6 +54,14 @@ def resolve_servers(
     )
 
 
+def secret_values(declared: Mapping[str, McpServer], environment: Mapping[str, str]) -> frozenset[str]:
+    """What the variables in the servers stand for: told to nobody."""
+    named = {
+        variable for server in declared.values() for _, text in _texts(server) for variable in _VARIABLE.findall(text)
+    }
+    return frozenset(environment[name] for name in named if environment.get(name))
+
+
 def _texts(server: McpServer) -> Iterator[tuple[str, str]]:
     """Where variables are filled in: never in a command or its arguments, which every process list shows."""
     if server.url is not None:

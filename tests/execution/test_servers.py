@@ -6,7 +6,7 @@ import pytest
 
 from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.domain.spec import McpServer
-from caliper_pipeline.execution.servers import resolve_servers
+from caliper_pipeline.execution.servers import resolve_servers, secret_values
 
 
 def resolved(environment: dict[str, str], **servers: dict[str, object]) -> tuple[object, ...]:
@@ -37,3 +37,12 @@ def test_every_variable_that_is_not_set_is_named_with_its_server_and_key() -> No
             web={"type": "sse", "url": "http://${TWO}/", "headers": {"H": "${ONE}"}},
         )
     assert "mail: env.A: ONE; web: url: TWO; web: headers.H: ONE" in caught.value.message
+
+
+def test_what_variables_stand_for_is_secret_and_nothing_else() -> None:
+    declared = {
+        "mail": McpServer.model_validate({"command": "${NO}", "env": {"A": "x${TOKEN}", "B": "plain"}}),
+        "web": McpServer.model_validate({"type": "http", "url": "http://${HOST}/", "headers": {"H": "${EMPTY}"}}),
+    }
+    environment = {"TOKEN": "s3cret", "HOST": "h", "EMPTY": "", "NO": "no", "OTHER": "other"}
+    assert secret_values(declared, environment) == {"s3cret", "h"}
