@@ -25,7 +25,8 @@ from caliper_pipeline.domain.errors import CaliperError
 from caliper_pipeline.domain.records import Line
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.recorder import start_recorder
-from caliper_pipeline.evaluation.run import Evaluation, stream
+from caliper_pipeline.evaluation.run import Evaluation
+from caliper_pipeline.evaluation.streaming import stream
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.storage.runs import RunFolder
 

@@ -8,6 +8,7 @@
     │   ├── MissingCli       the agent's command is not installed
     │   ├── LoginRequired    the agent or the judge is not logged in
     │   ├── SpendingCap      the account's cap is reached
+    │   ├── BudgetReached    what this run may use is used
     │   ├── UnavailableModel the model does not exist or is not accessible
     │   └── CliTooOld        the agent's command rejects an option we need
     └── StorageError         the run store or the history cannot be used             (exit code 2)
@@ -80,6 +81,10 @@ class LoginRequired(CannotRun):
 
 
 class SpendingCap(CannotRun):
+    pass
+
+
+class BudgetReached(CannotRun):
     pass
 
 

@@ -22,8 +22,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from caliper_pipeline.domain.authored import Authored, SolidText
-from caliper_pipeline.domain.engine import parse_engine
+from caliper_pipeline.domain.engine import Engine, parse_engine
 from caliper_pipeline.domain.errors import UnknownBackend
+from caliper_pipeline.domain.prices import Price
 
 EVERYWHERE = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY"),
@@ -51,6 +52,8 @@ MOST_ATTEMPTS = 10_000
 """Of one task in one run."""
 MOST_WORKERS = 512
 MOST_SECONDS = 7 * 24 * 3600
+MOST_TOKENS = 10**12
+MOST_DOLLARS = 1_000_000
 
 
 def _variable(text: str) -> str:
@@ -97,6 +100,11 @@ class Limits(Authored):
     """How much of an agent's output is kept."""
     retries: Annotated[StrictInt, Field(ge=0, le=20)] = 2
     """Further calls of an agent or judge that was throttled."""
+    backoff_seconds: Seconds = 2.0
+    """How long a throttled engine is left alone, after the first throttle; doubled with each further one in a row."""
+    backoff_most_seconds: Seconds = 60.0
+    throttled_attempts: Annotated[StrictInt, Field(ge=1, le=MOST_ATTEMPTS)] = 5
+    """Attempts in a row that may be lost to throttling before a run is stopped."""
 
 
 class EnvironmentRules(Authored):
@@ -123,6 +131,31 @@ class EnvironmentRules(Authored):
         return merged
 
 
+Dollars = Annotated[float, Field(strict=True, ge=0, le=MOST_DOLLARS, allow_inf_nan=False)]
+
+
+class EngineSettings(Authored):
+    """What holds for one engine alone, in place of the general settings."""
+
+    workers: Annotated[StrictInt, Field(ge=1, le=MOST_WORKERS)] | None = None
+    """Calls at once, of agents and of judges."""
+    timeout_seconds: Seconds | None = None
+
+
+class StatedPrice(Authored):
+    """US dollars for a million tokens of each kind."""
+
+    input: Dollars
+    """Read anew, neither from nor into a cache."""
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_creation: Dollars | None = None
+
+    @property
+    def price(self) -> Price:
+        return Price(self.input, self.output, self.cache_read, self.cache_creation)
+
+
 class ProjectConfig(Authored):
     """The whole configuration."""
 
@@ -140,8 +173,12 @@ class ProjectConfig(Authored):
     """Whether attempts see what the operator has set up for the agent, where the spec does not say."""
     limits: Limits = Limits()
     environment: EnvironmentRules = EnvironmentRules()
+    engines: dict[EngineName, EngineSettings] = Field(default_factory=dict)
+    """Settings by `backend` or `backend:model`; the latter goes before."""
+    prices: dict[SolidText, StatedPrice] = Field(default_factory=dict)
+    """By model, `backend:model` or a pattern with `*`; without a price no cost is claimed."""
 
-    empty_is_absent = frozenset({"judge_model", "user_customizations", "limits", "environment"})
+    empty_is_absent = frozenset({"judge_model", "user_customizations", "limits", "environment", "engines", "prices"})
 
     @field_validator("specs")
     @classmethod
@@ -149,6 +186,20 @@ class ProjectConfig(Authored):
         if not value:
             raise ValueError("is empty: no spec would ever be found")
         return value
+
+    def engine_settings(self, engine: Engine) -> EngineSettings:
+        """What holds for that engine, each setting from the most exact entry that has it."""
+        merged: dict[str, Any] = {}
+        for name, settings in self.engines.items():
+            stated = parse_engine(name)
+            exact = stated == engine
+            if exact or (stated.model is None and stated.backend == engine.backend):
+                given = settings.model_dump(exclude_none=True)
+                merged = {**merged, **given} if exact else {**given, **merged}
+        return EngineSettings.model_validate(merged)
+
+    def price_table(self) -> dict[str, Price]:
+        return {name: stated.price for name, stated in self.prices.items()}
 
     @classmethod
     def advice(cls, key: str, value: Any) -> str | None:

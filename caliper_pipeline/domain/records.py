@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from caliper_pipeline.domain.prices import Price
 from caliper_pipeline.domain.transcript import Usage
 
 
@@ -253,6 +254,8 @@ class RunHeader:
     dagster_run_id: str | None = None
     pid: int | None = None
     limits: dict[str, float] = field(default_factory=dict)
+    prices: dict[str, Price] = field(default_factory=dict)
+    """As stated for the models of this run when it began."""
     simulated: bool = False
     """A script played the agent: the figures say nothing about a real one."""
     schema: int = 1

@@ -3,40 +3,40 @@
 The result is an `Evaluation` whose run folder is open: `run.json` says all that went in.
 """
 
-import hashlib
-import os
-import platform
-import socket
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from caliper_pipeline import __version__
 from caliper_pipeline.domain.engine import Engine, parse_engine
 from caliper_pipeline.domain.errors import BadInput, CannotRun
-from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_SECONDS, MOST_WORKERS
-from caliper_pipeline.domain.records import RunHeader, SkillHeader, TaskHeader
+from caliper_pipeline.domain.prices import price_of
+from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_DOLLARS, MOST_SECONDS, MOST_TOKENS, MOST_WORKERS
 from caliper_pipeline.domain.series import Series
-from caliper_pipeline.domain.skills import Skill, resolve_ablation
+from caliper_pipeline.domain.skills import resolve_ablation
+from caliper_pipeline.evaluation.headers import run_header, task_headers
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, planned_k
-from caliper_pipeline.evaluation.settings import limits_of
+from caliper_pipeline.evaluation.settings import BUDGETS, allowance_of, limits_of
 from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capabilities
 from caliper_pipeline.execution.backends.registry import make_backend
-from caliper_pipeline.execution.judge.autorater import prompt_version
+from caliper_pipeline.execution.command import StopToken
+from caliper_pipeline.execution.judge.autorater import probe_judge, prompt_version
+from caliper_pipeline.execution.process import ProcessLauncher
 from caliper_pipeline.execution.servers import resolve_servers
-from caliper_pipeline.sources.skill_source import find_git_state, load_skills
+from caliper_pipeline.sources.skill_source import load_skills
 from caliper_pipeline.sources.spec_file import LoadedSpec, load_spec
-from caliper_pipeline.storage.runs import RunFolder, new_run_id
+from caliper_pipeline.storage.runs import RunFolder
 
 Backends = dict[str, Backend]
 
 
-def prepare(project: Project, request: RunRequest, *, backends: Backends | None = None) -> Evaluation:
+def prepare(
+    project: Project, request: RunRequest, *, backends: Backends | None = None, probe: bool = True
+) -> Evaluation:
     """The evaluation that was asked for, ready to execute.
 
-    `backends` replaces the built-in ones by name (Dagster hands in its resources). Raises `BadInput`, `CannotRun`
+    `backends` replaces the built-in ones by name (Dagster hands in its resources); `probe`: ask the judge a trivial
+    question before any attempt is paid for. Raises `BadInput`, `CannotRun`
     or `StorageError`; then nothing was started and, for a new run, no folder was made.
     """
     _refuse_beyond(request)
@@ -50,12 +50,13 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
     backend = _backend(engine, backends)
     isolated = not loads_customizations(project, request, loaded, backend)
     judge_backend = _backend(judge_engine, backends) if judge_engine is not None else None
+    _refuse_unpriced(project, request, [engine, *([judge_engine] if judge_engine is not None else [])])
     existing = _existing(project, request.run_id)
     series = Series(loaded.name, engine, ablated, isolated)
     k = request.k or config.k
-    limits = limits_of(project)
+    limits = limits_of(project) | {name: float(v) for name in BUDGETS if (v := getattr(request, name)) is not None}
     info = backend.check(operator, tuple(spec.sandbox.extra_path), engine, loaded.path)
-    _refuse_beyond_backend(loaded, engine, info.capabilities or backend.capabilities)
+    _refuse_beyond_backend(loaded, request, engine, info.capabilities or backend.capabilities)
     servers = resolve_servers(
         {name: server for name, server in spec.mcp.items() if f"mcp:{name}" not in ablated},
         operator.environment,
@@ -66,9 +67,13 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
         _check_judge(judge_backend, judge_engine, project, loaded) if judge_backend and judge_engine else BackendInfo()
     )
     if existing is not None:
-        folder = _joinable(existing, series, loaded)
+        _joinable(existing, series, loaded)
+    if judge_backend is not None and judge_engine is not None and probe:
+        _probe_judge(judge_backend, judge_engine, project, loaded, limits["judge_seconds"])
+    if existing is not None:
+        folder = existing
     else:
-        header = _header(project, request, loaded, skills, series, k, limits)
+        header = run_header(project, request, loaded, skills, series, k, limits)
         header = replace(
             header,
             judge_backend=judge_engine.backend if judge_engine else None,
@@ -93,7 +98,8 @@ def prepare(project: Project, request: RunRequest, *, backends: Backends | None 
         extra_path=tuple(spec.sandbox.extra_path),
         only=request.only,
         warnings=tuple(warnings),
-        workers=request.workers or config.workers,
+        workers=request.workers or config.engine_settings(engine).workers or config.workers,
+        allowance=allowance_of(folder.header(), request),
         servers=servers,
         declared_servers=tuple(spec.mcp) if spec.mcp_declared else None,
         histories={task_id: planted.turns for task_id, planted in loaded.histories.items()},
@@ -107,6 +113,9 @@ def _refuse_beyond(request: RunRequest) -> None:
         ("k", request.k, MOST_ATTEMPTS),
         ("workers", request.workers, MOST_WORKERS),
         ("timeout_seconds", request.timeout_seconds, MOST_SECONDS),
+        ("max_tokens", request.max_tokens, MOST_TOKENS),
+        ("max_tokens_per_attempt", request.max_tokens_per_attempt, MOST_TOKENS),
+        ("max_cost_usd", request.max_cost_usd, MOST_DOLLARS),
     )
     for name, value, most in limits:
         if value is not None and not 0 < value <= most:
@@ -137,13 +146,40 @@ def _check_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
         raise type(error)(f"The {engine.backend} judge cannot run: {error.message}", hint=error.hint) from error
 
 
-def _refuse_beyond_backend(loaded: LoadedSpec, engine: Engine, can: Capabilities) -> None:
+def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: LoadedSpec, limit_seconds: float) -> None:
+    """One small question, so that a judge that cannot work costs no attempt."""
+    if engine.simulated:
+        return
+    stop = StopToken()
+    with ProcessLauncher() as launcher:
+        found = probe_judge(
+            launcher,
+            stop,
+            backend=backend,
+            engine=engine,
+            operator=project.operator,
+            limit_seconds=limit_seconds,
+            spec_path=loaded.path,
+        )
+    stop.close()
+    if isinstance(found, str):
+        raise CannotRun(f"The {engine.backend} judge cannot run: {found}", hint="Use --judge-model for another one.")
+    if found is not None:
+        raise backend.explain(found, engine, judge=True)
+
+
+def _refuse_beyond_backend(loaded: LoadedSpec, request: RunRequest, engine: Engine, can: Capabilities) -> None:
     """What this backend, as installed, cannot honour: refused before anything is paid for."""
     if loaded.spec.mcp and not can.mcp:
         raise CannotRun(
             f"{loaded.path}: mcp: the backend {engine.backend} cannot be given servers."
             + (f" {can.why_not['mcp']}" if "mcp" in can.why_not else ""),
             hint="Choose another engine with --model, or remove `mcp:` to run the tasks without servers.",
+        )
+    if request.max_tokens_per_attempt is not None and not (can.limits_tokens or can.token_counter):
+        raise CannotRun(
+            f"--max-tokens-per-attempt: {engine.backend} tells of its tokens only when it has ended.",
+            hint="Use --max-tokens, which is looked at before each attempt, or --timeout.",
         )
     planted = [task.name for task in loaded.spec.tasks if task.history is not None]
     if planted and not can.history:
@@ -166,11 +202,29 @@ def loads_customizations(project: Project, request: RunRequest, loaded: LoadedSp
     return backend.capabilities.user_customizations
 
 
+def _refuse_unpriced(project: Project, request: RunRequest, engines: Iterable[Engine]) -> None:
+    """A budget in dollars needs a price for whatever may be paid for."""
+    if request.max_cost_usd is None:
+        return
+    prices = project.config.price_table()
+    missing = [
+        str(engine)
+        for engine in engines
+        if not engine.simulated and price_of(prices, backend=engine.backend, model=engine.model) is None
+    ]
+    if missing:
+        raise BadInput(
+            f"--max-cost: there is no price for {', '.join(dict.fromkeys(missing))}.",
+            hint="State it in caliper.yaml, in dollars for a million tokens: "
+            f"prices: {{'{missing[0]}': {{input: 3, output: 15, cache_read: 0.3, cache_creation: 3.75}}}}",
+        )
+
+
 def _existing(project: Project, run_id: str | None) -> RunFolder | None:
     return project.store.open(run_id) if run_id is not None and run_id in project.store.run_ids() else None
 
 
-def _joinable(folder: RunFolder, series: Series, loaded: LoadedSpec) -> RunFolder:
+def _joinable(folder: RunFolder, series: Series, loaded: LoadedSpec) -> None:
     header = folder.header()
     if header.series_key != series.key:
         raise BadInput(
@@ -190,100 +244,3 @@ def _joinable(folder: RunFolder, series: Series, loaded: LoadedSpec) -> RunFolde
                 f"{loaded.path}: {task.name}: the file of `{changed[0]}:` has changed since run {header.run_id} began.",
                 hint="The finished attempts answer the old text: start a new run, or restore the file.",
             )
-    return folder
-
-
-def _header(
-    project: Project,
-    request: RunRequest,
-    loaded: LoadedSpec,
-    skills: Iterable[Skill],
-    series: Series,
-    k: int,
-    limits: dict[str, float],
-) -> RunHeader:
-    config = project.config
-    git = find_git_state(loaded.directory)
-    now = datetime.now(UTC)
-    engine = series.engine
-    return RunHeader(
-        run_id=request.run_id or new_run_id(now),
-        spec=loaded.name,
-        spec_path=str(loaded.path),
-        spec_text=loaded.text,
-        spec_digest=loaded.digest,
-        backend=engine.backend,
-        model=engine.model,
-        ablated=series.ablated,
-        isolated=series.isolated,
-        series_key=series.key,
-        k=k,
-        workers=request.workers or config.workers,
-        timeout_seconds=request.timeout_seconds or config.timeout_seconds,
-        fail_fast=request.fail_fast,
-        started_at=now,
-        tasks=tuple(task_headers(loaded, series)),
-        skills=tuple(skill_header(skill, series.ablated) for skill in skills),
-        mcp_servers=tuple(name for name in loaded.spec.mcp if f"mcp:{name}" not in series.ablated),
-        forbidden_files=tuple(loaded.spec.sandbox.forbidden_files),
-        product_version=__version__,
-        python_version=platform.python_version(),
-        host=socket.gethostname(),
-        platform=f"{platform.system()} {platform.machine()}",
-        cpu_count=os.cpu_count(),
-        git_commit=git.commit if git is not None else None,
-        git_dirty=git.dirty if git is not None else None,
-        origin=request.origin,
-        dagster_run_id=request.dagster_run_id,
-        pid=os.getpid(),
-        limits=limits,
-    )
-
-
-def task_headers(loaded: LoadedSpec, series: Series) -> Iterable[TaskHeader]:
-    for task in loaded.spec.tasks:
-        script = loaded.asserts.get(task.id)
-        history = loaded.histories.get(task.id)
-        activates = None if task.activates is None else tuple(sorted(set(task.activates)))
-        texts = {
-            "prompt": task.prompt,
-            "expect": task.expect,
-            "assert": script.text if script is not None else None,
-            "setup": task.setup,
-            "cleanup": task.cleanup,
-            "history": history.text if history is not None else None,
-            "activates": None if activates is None else "\n".join(activates),
-        }
-        yield TaskHeader(
-            task_id=task.id,
-            name=task.name,
-            key=series.task_key(task.name),
-            prompt=task.prompt,
-            expect=task.expect,
-            assert_script=script.text if script is not None else None,
-            assert_path=str(script.path) if script is not None and script.path is not None else None,
-            activates=activates,
-            setup=task.setup,
-            cleanup=task.cleanup,
-            history=history.text if history is not None else None,
-            digests={name: _digest(text) for name, text in texts.items() if text is not None},
-        )
-
-
-def skill_header(skill: Skill, ablated: tuple[str, ...]) -> SkillHeader:
-    return SkillHeader(
-        name=skill.name,
-        path=skill.path,
-        source_kind=skill.source_kind,
-        digest=skill.digest,
-        installed=skill.name not in ablated,
-        description=skill.description,
-        git_repo=skill.git_repo,
-        git_sha=skill.git_sha,
-        git_dirty=skill.git_dirty,
-        files={item.path: item.hash for item in skill.files},
-    )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,7 +10,8 @@ from caliper_pipeline.domain.errors import CaliperError
 from caliper_pipeline.domain.records import SkillHeader, TaskHeader
 from caliper_pipeline.domain.series import Series
 from caliper_pipeline.evaluation.discovery import find_specs, spec_name
-from caliper_pipeline.evaluation.prepare import loads_customizations, skill_header, task_headers
+from caliper_pipeline.evaluation.headers import skill_header, task_headers
+from caliper_pipeline.evaluation.prepare import loads_customizations
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.registry import RegisteredSeries, new_series
 from caliper_pipeline.evaluation.request import RunRequest

@@ -24,6 +24,11 @@ class RunRequest:
     fail_fast: int | None = None
     ablate: tuple[str, ...] = ()
     user_customizations: bool | None = None
+    max_tokens: int | None = None
+    """For the whole run, judge included."""
+    max_cost_usd: float | None = None
+    max_tokens_per_attempt: int | None = None
+    """For one invocation of an agent."""
     only: frozenset[tuple[str, int]] | None = None
     """(task name, attempt): just these. `None`: every task, attempts 1 to k."""
     run_id: str | None = None

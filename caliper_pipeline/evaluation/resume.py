@@ -9,6 +9,7 @@ from caliper_pipeline.evaluation.prepare import Backends, prepare
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, Regrading, planned_k
+from caliper_pipeline.execution.budget import Allowance
 from caliper_pipeline.storage.results import load_results, saved_runs
 from caliper_pipeline.storage.runs import RunFolder
 
@@ -69,11 +70,23 @@ def resume(
     spec_path: Path | None = None,
     k: int | None = None,
     workers: int | None = None,
+    allowance: Allowance | None = None,
     backends: Backends | None = None,
 ) -> Evaluation:
-    """The evaluation that completes a stored run: only what is missing is made, only what is ungraded is graded."""
+    """The evaluation that completes a stored run: only what is missing is made, only what is ungraded is graded.
+
+    `allowance`: what the whole run may use from now on, where it says so.
+    """
     folder = find_unfinished(project, run_id=run_id, spec_path=spec_path)
-    return prepare(project, _request(folder, k=k, workers=workers), backends=backends)
+    request = _request(folder, k=k, workers=workers)
+    if allowance is not None:
+        request = replace(
+            request,
+            max_tokens=allowance.max_tokens,
+            max_cost_usd=allowance.max_cost_usd,
+            max_tokens_per_attempt=allowance.max_tokens_per_attempt,
+        )
+    return prepare(project, request, backends=backends)
 
 
 def regrade(
@@ -87,7 +100,7 @@ def regrade(
     if run_id not in project.store.run_ids():
         raise BadInput(f"There is no run {run_id} under {project.root}.")
     folder = _not_busy(project.store.open(run_id))
-    evaluation = prepare(project, _request(folder, k=None, workers=None), backends=backends)
+    evaluation = prepare(project, _request(folder, k=None, workers=None), backends=backends, probe=False)
     return replace(evaluation, regrading=Regrading(only))
 
 

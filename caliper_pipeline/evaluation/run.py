@@ -6,7 +6,6 @@ in flight are lost.
 """
 
 import os
-import queue
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,27 +20,28 @@ from caliper_pipeline.domain.records import (
     AbortedRecord,
     AttemptRecord,
     EndRecord,
-    Line,
     Outcome,
     ResumeRecord,
     RunHeader,
     TaskHeader,
-    VerdictRecord,
 )
 from caliper_pipeline.domain.results import Results
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import Observer, RunSummary, Silent
-from caliper_pipeline.evaluation.settings import attempt_settings, grading_settings, judge_engine_of
+from caliper_pipeline.evaluation.settings import attempt_settings, gates_of, grading_settings, judge_engine_of
 from caliper_pipeline.evaluation.sink import StoreSink
+from caliper_pipeline.evaluation.spending import Spending
 from caliper_pipeline.evaluation.standing import summarize
 from caliper_pipeline.execution.attempt import (
     Attempts,
+    AttemptSettings,
     FatalRefusal,
     LiveAttempt,
     Stopped,
 )
 from caliper_pipeline.execution.attempt_records import internal_error, internal_verdict
 from caliper_pipeline.execution.backends.base import Backend, Refusal, Server
+from caliper_pipeline.execution.budget import Allowance
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.grading import Grader
 from caliper_pipeline.execution.pool import Job, Pool, Schedule
@@ -80,6 +80,7 @@ class Evaluation:
     """All that the spec declares. `None`: it says nothing of servers."""
     histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
     """Planted conversations, by task id."""
+    allowance: Allowance = field(default_factory=Allowance)
 
     @property
     def header(self) -> RunHeader:
@@ -92,6 +93,15 @@ class Evaluation:
             return [(task, index) for index in range(1, k + 1) for task in header.tasks]
         by_name = {task.name: task for task in header.tasks}
         return [(by_name[name], index) for name, index in sorted(self.only, key=lambda pair: (pair[1], pair[0]))]
+
+    def attempt_settings(self) -> AttemptSettings:
+        return replace(
+            attempt_settings(self.project, self.folder, self.backend, self.extra_path),
+            servers=self.servers,
+            declared_servers=self.declared_servers,
+            histories=self.histories,
+            max_tokens=self.allowance.max_tokens_per_attempt,
+        )
 
     def execute(self, observer: Observer | None = None, stop: StopToken | None = None) -> RunSummary:
         """Do what is missing. Raises only what made even storing impossible."""
@@ -124,6 +134,7 @@ class _Execution:
         self._interrupted = False
         self._tasks = {task.task_id: task for task in self._header.tasks}
         self._sink = StoreSink(self._folder, observer)
+        self._gates = gates_of(evaluation.project, self._header, evaluation.workers)
 
     def run(self) -> RunSummary:
         evaluation = self._evaluation
@@ -144,25 +155,24 @@ class _Execution:
                 for record in state.attempts.values()
                 if wanted is None or (record.task_name, record.attempt) in wanted
             ]
+        self._spending = Spending(self._header, evaluation.allowance, state)
         generations = {key: verdict.generation for key, verdict in state.verdicts.items()}
         self._observer.opened(self._header, len(planned), len(planned) - len(jobs))
         for text in evaluation.warnings:
             self._observer.note(text)
         sweep_stale()
         launcher = ProcessLauncher()
-        settings = replace(
-            attempt_settings(self._project, self._folder, evaluation.backend, evaluation.extra_path),
-            servers=evaluation.servers,
-            declared_servers=evaluation.declared_servers,
-            histories=evaluation.histories,
-        )
+        settings = evaluation.attempt_settings()
+        judge_engine = judge_engine_of(self._header)
         grader = Grader(
             replace(
                 grading_settings(self._project, self._folder, evaluation.judge_backend),
                 prior_turns={task_id: as_turns(turns) for task_id, turns in evaluation.histories.items()},
-            )
+                asserts_at_once=evaluation.workers,
+            ),
+            None if judge_engine is None else self._gates[str(judge_engine)],
         )
-        attempts = Attempts(settings, grader, launcher, self._sink, self._stop)
+        attempts = Attempts(settings, grader, launcher, self._sink, self._stop, self._gates[str(settings.engine)])
         schedule = Schedule(jobs, self._header.fail_fast)
         job_keys = {(job.task_id, job.attempt) for job in jobs}
 
@@ -177,7 +187,11 @@ class _Execution:
         warm.start()
         try:
             workers = max(1, min(evaluation.workers, len(jobs) + len(pending)))
-            pool: Pool[LiveAttempt] = Pool(schedule, workers=workers, graders=workers, stop=self._stop)
+            # Graders that wait for a throttled judge do not keep the others from their asserts.
+            graders = workers if judge_engine is None else 4 * workers
+            pool: Pool[LiveAttempt] = Pool(
+                schedule, workers=workers, graders=graders, stop=self._stop, on_stop=self._wake
+            )
             pool.run(work, grade, ungraded=self._reopened(attempts, pending, generations))
         except (StorageError, CannotRun) as error:
             self._fatal = self._fatal or error
@@ -192,10 +206,19 @@ class _Execution:
 
     def _work(self, attempts: Attempts, schedule: Schedule, job: Job) -> LiveAttempt | None:
         task = self._tasks[job.task_id]
+        if not self._spending.budget.admit():
+            if not self._stop.is_set:
+                self._stop_for(self._spending.over())
+            schedule.ended(job.task_id, None)
+            return None
         started = datetime.now(UTC)
+        counts = False
         self._observer.started(job.task_id, job.attempt)
         try:
-            return attempts.run_agent(task, job.attempt)
+            live = attempts.run_agent(task, job.attempt)
+            self._spending.book(live.record.usage, live.record.model, judge=False)
+            counts = True
+            return live
         except Stopped:
             schedule.ended(job.task_id, None)
         except FatalRefusal as error:
@@ -210,12 +233,16 @@ class _Execution:
             self._sink.append(record)
             self._sink.append(internal_verdict(record))
             self._ended(schedule, job.task_id, True)
+        finally:
+            self._spending.budget.ended(counts=counts)
         return None
 
     def _grade(self, attempts: Attempts, schedule: Schedule | None, live: LiveAttempt) -> None:
         task_id, lost = live.task.task_id, None
         try:
             verdict = attempts.grade(live)
+            if verdict is not None:
+                self._spending.book(verdict.judge_usage, verdict.judge_model, judge=True)
             if verdict is not None and verdict.outcome is not Outcome.JUDGE_ERROR:
                 lost = verdict.outcome in (Outcome.INFRA_ERROR, Outcome.TIMEOUT)
         except FatalRefusal as error:
@@ -251,6 +278,9 @@ class _Execution:
         assert backend is not None
         engine = judge_engine_of(self._header) if judge else Engine(self._header.backend, self._header.model)
         assert engine is not None
+        if not refusal.fatal:
+            self._stop_for(_rate_limited(refusal, engine, judge=judge))
+            return
         error = backend.explain(refusal, engine, judge=judge)
         self._stop_for(error if isinstance(error, CaliperError) else CannotRun(str(error)))
 
@@ -258,6 +288,10 @@ class _Execution:
         if self._fatal is None and not self._stop.is_set:
             self._fatal = error
         self._stop.set()
+
+    def _wake(self) -> None:
+        self._gates.wake()
+        self._spending.budget.close()
 
     # -- the end
 
@@ -311,42 +345,9 @@ class _Execution:
                 return None, str(error)
 
 
-class _Queue(Silent):
-    """An observer that hands lines to another thread."""
-
-    def __init__(self) -> None:
-        self.lines: queue.SimpleQueue[Line | BaseException | None] = queue.SimpleQueue()
-
-    def line(self, line: Line) -> None:
-        self.lines.put(line)
-
-
-def stream(evaluation: Evaluation, stop: StopToken) -> Iterator[Line]:
-    """Execute in a thread and yield each line once it is durable, the end line last.
-
-    Closing the generator stops the run, cooperatively, and waits for it to come to rest.
-    """
-    seen = _Queue()
-
-    def work() -> None:
-        try:
-            evaluation.execute(seen, stop)
-        except BaseException as error:
-            seen.lines.put(error)
-        finally:
-            seen.lines.put(None)
-
-    thread = threading.Thread(target=work, name="evaluation")
-    thread.start()
-    try:
-        while (item := seen.lines.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        if thread.is_alive():
-            stop.set()
-        thread.join()
-
-
-__all__ = ["Evaluation", "Regrading", "VerdictRecord", "stream"]
+def _rate_limited(refusal: Refusal, engine: Engine, *, judge: bool) -> CannotRun:
+    who = f"The {engine.backend} {'judge' if judge else 'agent'}"
+    return CannotRun(
+        f"{who} was rate limited again and again, with nothing served between: {refusal.text}",
+        hint="What is finished is kept. Wait, then take the run up again, with fewer --workers if need be.",
+    )

@@ -6,10 +6,16 @@ from pathlib import Path
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.records import RunHeader
 from caliper_pipeline.evaluation.project import Project
+from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.execution.attempt import AttemptSettings
 from caliper_pipeline.execution.backends.base import Backend
+from caliper_pipeline.execution.budget import Allowance
 from caliper_pipeline.execution.grading import GradingSettings
+from caliper_pipeline.execution.throttle import Backoff, Gates
 from caliper_pipeline.storage.runs import RunFolder
+
+BUDGETS = ("max_tokens", "max_cost_usd", "max_tokens_per_attempt")
+"""Names of a run's budgets, in a request and among a header's limits."""
 
 
 def judge_engine_of(header: RunHeader) -> Engine | None:
@@ -61,6 +67,31 @@ def grading_settings(project: Project, folder: RunFolder, judge_backend: Backend
 
 def limits_of(project: Project) -> dict[str, float]:
     return {name: float(value) for name, value in project.config.limits.model_dump().items()}
+
+
+def allowance_of(header: RunHeader, request: RunRequest | None = None) -> Allowance:
+    """What the run may use: as it began, unless it is taken up with other limits."""
+    given = {name: getattr(request, name, None) for name in BUDGETS}
+    stated = {name: header.limits.get(name) if given[name] is None else given[name] for name in BUDGETS}
+    tokens, each = stated["max_tokens"], stated["max_tokens_per_attempt"]
+    return Allowance(
+        max_tokens=None if tokens is None else int(tokens),
+        max_cost_usd=stated["max_cost_usd"],
+        max_tokens_per_attempt=None if each is None else int(each),
+    )
+
+
+def gates_of(project: Project, header: RunHeader, workers: int) -> Gates:
+    """The gates of the run's engines: for the agents the workers, and as many calls of the judge."""
+    limits = _limits(project, header)
+    engines = [Engine(header.backend, header.model)]
+    judge = judge_engine_of(header)
+    if judge is not None:
+        engines.append(judge)
+    return Gates(
+        [(str(engine), project.config.engine_settings(engine).workers or workers) for engine in engines],
+        Backoff(limits["backoff_seconds"], limits["backoff_most_seconds"], int(limits["throttled_attempts"])),
+    )
 
 
 def _limits(project: Project, header: RunHeader) -> dict[str, float]:

@@ -5,8 +5,7 @@ evidence is durable, `Attempts.grade` ends when the verdict is and the attempt's
 attempt is a value; only what makes the whole run pointless is raised, and whatever was paid for is stored first.
 """
 
-import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +21,8 @@ from caliper_pipeline.execution.command import Command, Launcher, ProcessResult,
 from caliper_pipeline.execution.environment import step_environment
 from caliper_pipeline.execution.grading import Grader, GradingInput
 from caliper_pipeline.execution.snapshot import restore_workdir, snapshot_workdir
+from caliper_pipeline.execution.throttle import Gate
 from caliper_pipeline.execution.workdir import AttemptFolder, install_skill, make_attempt_folder
-
-BACKOFF_SECONDS = 2.0
 
 
 class Sink(Protocol):
@@ -75,7 +73,8 @@ class AttemptSettings:
     """As in `Invocation`."""
     histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
     """Planted conversations, by task id."""
-    backoff_seconds: float = BACKOFF_SECONDS
+    max_tokens: int | None = None
+    """For one invocation. `None`: no limit."""
 
 
 class FatalRefusal(Exception):
@@ -103,15 +102,70 @@ class LiveAttempt:
     run_cleanup: bool = True
 
 
+def spawned(
+    settings: AttemptSettings, task: TaskHeader, attempt: int, retry: int, folder: AttemptFolder
+) -> tuple[Invocation, Command]:
+    """What is to be started, with the home made ready for it: login, skills, servers, planted conversation."""
+    backend = settings.backend
+    invocation = Invocation(
+        engine=settings.engine,
+        prompt=task.prompt,
+        home=folder.home,
+        workdir=folder.workdir,
+        operator=settings.operator,
+        timeout_seconds=settings.timeout_seconds,
+        isolated=settings.isolated,
+        extra_path=settings.extra_path,
+        skills=tuple(settings.skills),
+        task_name=task.name,
+        attempt=attempt,
+        retry=retry,
+        ablated=settings.ablated,
+        spec_path=settings.spec_path,
+        group=folder.group,
+        servers=settings.servers,
+        declared_servers=settings.declared_servers,
+        history=settings.histories.get(task.task_id, ()),
+        max_tokens=settings.max_tokens,
+    )
+    if retry == 0:
+        backend.prepare(invocation)
+        root = backend.skills_root(folder.home)
+        for name, source in settings.skills.items():
+            install_skill(source, root, name)
+    if invocation.history:
+        invocation = replace(invocation, session=backend.plant(invocation))
+    command = replace(backend.command(invocation), keep_bytes=settings.stream_bytes, watch=_watch(settings))
+    return invocation, command
+
+
+def _watch(settings: AttemptSettings) -> Callable[[bytes], str | None] | None:
+    """Ends an agent that used more tokens than one attempt may, where its stream tells of them as it works."""
+    count, most = settings.backend.capabilities.token_counter, settings.max_tokens
+    if count is None or most is None:
+        return None
+
+    def watch(stdout: bytes) -> str | None:
+        used = count(stdout)
+        return (
+            f"the agent used {used:,} tokens, and may use {most:,} (--max-tokens-per-attempt)" if used > most else None
+        )
+
+    return watch
+
+
 class Attempts:
     """Runs and grades attempts; called from many threads at once."""
 
-    def __init__(self, settings: AttemptSettings, grader: Grader, launcher: Launcher, sink: Sink, stop: StopToken):
+    def __init__(
+        self, settings: AttemptSettings, grader: Grader, launcher: Launcher, sink: Sink, stop: StopToken, gate: Gate
+    ):
         self._settings = settings
         self._grader = grader
         self._launcher = launcher
         self._sink = sink
         self._stop = stop
+        self._gate = gate
         self._never = StopToken()
 
     def run_agent(self, task: TaskHeader, attempt: int) -> LiveAttempt:
@@ -165,46 +219,25 @@ class Attempts:
         settings = self._settings
         calls = AgentCalls()
         for retry in range(settings.retries + 1):
-            invocation = Invocation(
-                engine=settings.engine,
-                prompt=task.prompt,
-                home=folder.home,
-                workdir=folder.workdir,
-                operator=settings.operator,
-                timeout_seconds=settings.timeout_seconds,
-                isolated=settings.isolated,
-                extra_path=settings.extra_path,
-                skills=tuple(settings.skills),
-                task_name=task.name,
-                attempt=attempt,
-                retry=retry,
-                ablated=settings.ablated,
-                spec_path=settings.spec_path,
-                group=folder.group,
-                servers=settings.servers,
-                declared_servers=settings.declared_servers,
-                history=settings.histories.get(task.task_id, ()),
-            )
-            if retry == 0:
-                settings.backend.prepare(invocation)
-                root = settings.backend.skills_root(folder.home)
-                for name, source in settings.skills.items():
-                    install_skill(source, root, name)
-            if invocation.history:
-                invocation = replace(invocation, session=settings.backend.plant(invocation))
-            command = replace(settings.backend.command(invocation), keep_bytes=settings.stream_bytes)
-            result = self._recovered(invocation, self._launcher.run(command, self._stop))
-            reply = settings.backend.read(result, invocation)
+            invocation, command = spawned(settings, task, attempt, retry, folder)
+            if not self._gate.enter(self._stop, returning=retry > 0):
+                raise Stopped
+            refusal: Refusal | None = None
+            try:
+                result = self._recovered(invocation, self._launcher.run(command, self._stop))
+                reply = settings.backend.read(result, invocation)
+                # A run that passed its limit was cut by us: whatever its output says of limits is no refusal.
+                if not (result.timed_out or result.cancelled or result.ended_because):
+                    refusal = settings.backend.refusal(result, reply)
+            finally:
+                throttled = refusal is not None and not refusal.fatal
+                self._gate.leave(throttled=throttled, retry_after=refusal.retry_after_seconds if refusal else None)
             calls.results.append(result)
             calls.replies.append(reply)
-            if result.cancelled:
-                return calls
-            # A run that passed its limit was cut by us: whatever its output says of limits is no refusal.
-            calls.refusal = None if result.timed_out else settings.backend.refusal(result, reply)
-            if calls.refusal is None or calls.refusal.fatal or retry == settings.retries:
+            calls.refusal = refusal
+            if not throttled:
                 break
-            if not self._stop.wait(settings.backoff_seconds * 2**retry * (1 + random.random() / 4)):
-                raise Stopped
+        calls.hopeless = throttled and self._gate.lost()
         return calls
 
     def _recovered(self, invocation: Invocation, result: ProcessResult) -> ProcessResult:
@@ -240,7 +273,7 @@ class Attempts:
             },
             workdir_tar=tar if tar.exists() else None,
         )
-        if calls.refusal is not None and calls.refusal.fatal:
+        if calls.refusal is not None and (calls.refusal.fatal or calls.hopeless):
             # The evidence stays, but no line: a resumed run makes this attempt again once the cause is mended.
             raise FatalRefusal(calls.refusal)
         record = replace(record, evidence=evidence, snapshot_files=kept.files, snapshot_left_out=kept.left_out)

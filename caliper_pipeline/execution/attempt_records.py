@@ -24,6 +24,9 @@ class AgentCalls:
     replies: list[AgentReply] = field(default_factory=list)
     results: list[ProcessResult] = field(default_factory=list)
     refusal: Refusal | None = None
+    """Of the last invocation."""
+    hopeless: bool = False
+    """Throttled once too often: every further attempt would only be lost too."""
 
 
 def attempt_record(
@@ -54,8 +57,8 @@ def attempt_record(
         agent_seconds=round(sum(result.wall_seconds for result in calls.results), 6),
         setup_seconds=setup_seconds,
         exit_code=last.exit_code,
-        timed_out=last.timed_out,
-        error=_error(last, reply, calls.refusal) or _lost_end(last, reply, stream_bytes),
+        timed_out=last.timed_out or last.ended_because is not None,
+        error=last.ended_because or _error(last, reply, calls.refusal) or _lost_end(last, reply, stream_bytes),
         spoke=any(item.spoke for item in calls.replies),
         output=reply.final_answer[:OUTPUT_CHARS],
         usage=usage,

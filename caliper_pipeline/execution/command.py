@@ -3,7 +3,7 @@
 import os
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +30,8 @@ class Command:
     linger: bool = False
     """Processes left in the background may go on after the command ends (hooks start servers); they end with
     the attempt (`Launcher.end_group`)."""
+    watch: Callable[[bytes], str | None] | None = None
+    """Shown the standard output so far, now and then as it grows; when it gives a reason, the command is ended."""
     group: str = ""
     """Names the attempt that the processes belong to."""
     runner_arguments: tuple[str, ...] = ()
@@ -46,6 +48,8 @@ class ProcessResult:
     timed_out: bool = False
     cancelled: bool = False
     """We ended it because the run was stopped: not its own doing."""
+    ended_because: str | None = None
+    """The reason that `Command.watch` gave to end it."""
     cut: bool = False
     """More was written than is kept."""
     wall_seconds: float = 0.0
@@ -54,7 +58,7 @@ class ProcessResult:
 
     @property
     def ok(self) -> bool:
-        return self.exit_code == 0 and not self.timed_out and not self.cancelled
+        return self.exit_code == 0 and not self.timed_out and not self.cancelled and self.ended_because is None
 
 
 class Launcher(Protocol):

@@ -4,6 +4,7 @@ The rules are in `domain`; here they get their inputs in the right order: nothin
 look at, and a judge's fatal refusal is handed back, since the attempt it was asked about is already stored.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from caliper_pipeline.execution.command import Launcher, StopToken
 from caliper_pipeline.execution.environment import step_environment
 from caliper_pipeline.execution.judge.assertion import run_assert
 from caliper_pipeline.execution.judge.autorater import JudgeResult, Subject, ask_judge
+from caliper_pipeline.execution.throttle import Gate
 from caliper_pipeline.execution.workdir import AttemptFolder
 
 
@@ -39,6 +41,7 @@ class GradingSettings:
     assert_seconds: float
     judge_seconds: float
     retries: int
+    asserts_at_once: int = 4
     prior_turns: Mapping[str, tuple[Turn, ...]] = field(default_factory=dict)
     """Planted conversations, by task id: the judge sees them as what came before."""
 
@@ -64,8 +67,12 @@ class Graded:
 
 
 class Grader:
-    def __init__(self, settings: GradingSettings) -> None:
+    """`gate`: of the judge's engine. Who waits there holds no place among the asserts."""
+
+    def __init__(self, settings: GradingSettings, gate: Gate | None = None) -> None:
         self._settings = settings
+        self._gate = gate
+        self._asserting = threading.BoundedSemaphore(settings.asserts_at_once)
 
     def grade(self, given: GradingInput, launcher: Launcher, stop: StopToken) -> Graded:
         settings, task, record = self._settings, given.task, given.record
@@ -77,16 +84,17 @@ class Grader:
             record, cheating, has_expect=task.expect is not None, has_assert=task.assert_script is not None
         ):
             if task.assert_script is not None:
-                checked = run_assert(
-                    launcher,
-                    stop,
-                    script=task.assert_script,
-                    script_path=Path(task.assert_path) if task.assert_path is not None else None,
-                    folder=given.folder,
-                    env=step_environment(settings.operator, given.folder.workdir, settings.spec_path.parent),
-                    limit_seconds=settings.assert_seconds,
-                    group=given.folder.group,
-                )
+                with self._asserting:
+                    checked = run_assert(
+                        launcher,
+                        stop,
+                        script=task.assert_script,
+                        script_path=Path(task.assert_path) if task.assert_path is not None else None,
+                        folder=given.folder,
+                        env=step_environment(settings.operator, given.folder.workdir, settings.spec_path.parent),
+                        limit_seconds=settings.assert_seconds,
+                        group=given.folder.group,
+                    )
                 if checked.cancelled:
                     return Graded()
                 assert_passed, assert_evidence = checked.passed, checked.evidence
@@ -104,6 +112,7 @@ class Grader:
                     limit_seconds=settings.judge_seconds,
                     retries=settings.retries,
                     group=given.folder.group,
+                    gate=self._gate,
                     subject=Subject(task.name, record.attempt, settings.ablated, settings.spec_path),
                 )
                 if judge.cancelled:

@@ -115,15 +115,25 @@ class Schedule:
 class Pool(Generic[T]):
     """Runs jobs through `work` on agent threads and what it gives through `grade` on grading threads."""
 
-    def __init__(self, schedule: Schedule, *, workers: int, graders: int, stop: StopToken) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        workers: int,
+        graders: int,
+        stop: StopToken,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_stop` is called once the stop token is set, in a thread of its own."""
         self._schedule = schedule
         self._workers = workers
         self._graders = graders
         self._stop = stop
+        self._on_stop = on_stop
         self._ready: deque[T] = deque()
         self._changed = threading.Condition()
         self._agents_left = workers
-        self._room = 8 * graders
+        self._room = 8 * workers
         self._error: BaseException | None = None
 
     def run(
@@ -175,6 +185,7 @@ class Pool(Generic[T]):
         poll.register(done.fileno(), select.POLLIN)
         poll.poll()
         if self._stop.is_set:
+            self._on_stop()
             self._schedule.close()
             with self._changed:
                 self._changed.notify_all()

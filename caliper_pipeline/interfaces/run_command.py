@@ -16,13 +16,14 @@ from caliper_pipeline.domain.errors import BadInput
 from caliper_pipeline.interfaces.lean_imports import without_pydantic_plugins
 
 with without_pydantic_plugins():
-    from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_SECONDS, MOST_WORKERS
+    from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_DOLLARS, MOST_SECONDS, MOST_TOKENS, MOST_WORKERS
     from caliper_pipeline.evaluation.prepare import prepare
     from caliper_pipeline.evaluation.project import Project, find_project
     from caliper_pipeline.evaluation.recorder import start_recorder
     from caliper_pipeline.evaluation.request import RunRequest, RunSummary
     from caliper_pipeline.evaluation.resume import resume as resume_run
     from caliper_pipeline.evaluation.run import Evaluation
+from caliper_pipeline.execution.budget import Allowance
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.interfaces.render.live import make_progress
 
@@ -46,6 +47,10 @@ EXIT_INTERRUPTED = 130
     default=None,
     help="Load your own rules, skills, settings and servers into each attempt, or keep them out.",
 )
+@click.option("--max-tokens", type=int, metavar="N", help="Start no attempt that may take the run above N tokens.")
+@click.option("--max-cost", type=float, metavar="USD", help="The same in dollars, by the prices in caliper.yaml.")
+@click.option("--max-tokens-per-attempt", type=int, metavar="N", help="End an agent that used more than N tokens.")
+@click.option("--dry-run", is_flag=True, help="Show what would be installed and started, and start nothing.")
 @click.option("--resume", is_flag=True, help="Finish the newest unfinished run (of SPEC, when given).")
 @click.option("--run-id", metavar="ID", help="With --resume: the run to take up; a larger --k tops it up.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a copy of the results there.")
@@ -61,6 +66,10 @@ def run(
     judge_model: str | None,
     ablate: tuple[str, ...],
     user_customizations: bool | None,
+    max_tokens: int | None,
+    max_cost: float | None,
+    max_tokens_per_attempt: int | None,
+    dry_run: bool,
     resume: bool,
     run_id: str | None,
     output: Path | None,
@@ -71,6 +80,10 @@ def run(
     refuse_beyond("--k", k, MOST_ATTEMPTS)
     refuse_beyond("--workers", workers, MOST_WORKERS)
     refuse_beyond("--timeout", timeout, MOST_SECONDS)
+    refuse_beyond("--max-tokens", max_tokens, MOST_TOKENS)
+    refuse_beyond("--max-tokens-per-attempt", max_tokens_per_attempt, MOST_TOKENS)
+    if max_cost is not None and not 0 < max_cost <= MOST_DOLLARS:
+        raise BadInput(f"--max-cost {max_cost:g}: must be above 0 and at most {MOST_DOLLARS}.")
     if fail_fast is not None and fail_fast < 0:
         raise BadInput(f"--fail-fast {fail_fast}: cannot be negative.", hint="0 never gives a task up.")
     engine = parse_engine(model) if model is not None else None
@@ -82,7 +95,10 @@ def run(
     project = find_project(Path.cwd())
     if resume:
         _refuse_with_resume(engine, judge, ablate, timeout, user_customizations)
-        evaluation = resume_run(project, run_id=run_id, spec_path=spec, k=k, workers=workers)
+        if dry_run:
+            raise BadInput("--dry-run shows a new run.", hint="Leave out --resume.")
+        allowance = Allowance(max_tokens, max_cost, max_tokens_per_attempt)
+        evaluation = resume_run(project, run_id=run_id, spec_path=spec, k=k, workers=workers, allowance=allowance)
     else:
         if spec is None:
             raise click.UsageError("Missing argument 'SPEC'.")
@@ -96,10 +112,24 @@ def run(
             fail_fast=fail_fast or None,
             ablate=ablate,
             user_customizations=user_customizations,
+            max_tokens=max_tokens,
+            max_cost_usd=max_cost,
+            max_tokens_per_attempt=max_tokens_per_attempt,
         )
+        if dry_run:
+            _show_plan(project, request)
+            return
         evaluation = prepare(project, request)
     summary = run_evaluation(evaluation, project, output=output, wait=wait, verbose=verbose)
     sys.exit(exit_code(summary))
+
+
+def _show_plan(project: Project, request: RunRequest) -> None:
+    from caliper_pipeline.evaluation.dry_run import dry_run
+    from caliper_pipeline.interfaces.render.plan import plan_lines
+
+    for line in plan_lines(dry_run(project, request)):
+        click.echo(line)
 
 
 def run_evaluation(

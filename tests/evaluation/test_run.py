@@ -11,7 +11,7 @@ from caliper_pipeline.domain.errors import BadInput, CannotRun
 from caliper_pipeline.domain.records import AttemptRecord, EndRecord, Line, Outcome, RunHeader, VerdictRecord
 from caliper_pipeline.evaluation.request import Silent
 from caliper_pipeline.evaluation.resume import is_complete, regrade, resume
-from caliper_pipeline.evaluation.run import stream
+from caliper_pipeline.evaluation.streaming import stream
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.storage import history
 

@@ -14,6 +14,7 @@ from caliper_pipeline.execution.backends.claude_code import ClaudeCode
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.judge.autorater import ANSWER_BYTES, JudgeResult, ask_judge
 from caliper_pipeline.execution.process import ProcessLauncher
+from caliper_pipeline.execution.throttle import Backoff, Gate
 
 from .stand_in import StandIn, operator
 
@@ -41,7 +42,7 @@ def ask(launcher: ProcessLauncher, judge: StandIn, **facts: Any) -> JudgeResult:
         "prompt": "When is high water?",
         "turns": (Turn("assistant", "12:04."),),
         "limit_seconds": 20.0,
-        "backoff_seconds": 0.001,
+        "gate": Gate(1, Backoff(first_seconds=0.001)),
         **facts,
     }
     return ask_judge(launcher, given.pop("stop", StopToken()), **given)
@@ -166,9 +167,15 @@ def test_a_judge_that_is_not_there_is_no_verdict(launcher: ProcessLauncher, judg
 
 def test_a_stopped_run_does_not_sit_out_the_wait(launcher: ProcessLauncher, judge: StandIn) -> None:
     stop = StopToken()
-    threading.Timer(0.3, stop.set).start()
+    gate = Gate(1, Backoff(first_seconds=60.0))
+
+    def stopped() -> None:
+        stop.set()
+        gate.wake()
+
+    threading.Timer(0.3, stopped).start()
     begun = time.monotonic()
-    result = ask(launcher, judge.refuses(LIMIT, 429), stop=stop, backoff_seconds=60.0)
+    result = ask(launcher, judge.refuses(LIMIT, 429), stop=stop, gate=gate)
     assert result.cancelled
     assert time.monotonic() - begun < 10
 

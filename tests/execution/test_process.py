@@ -403,3 +403,18 @@ def test_no_descriptor_is_left_open(stop: StopToken, tmp_path: Path) -> None:
             launcher.end_group("g")
             counts.add(len(list(Path("/proc/self/fd").iterdir())))
         assert len(counts) == 1
+
+
+def test_whoever_watches_the_output_can_end_the_command(
+    either: ProcessLauncher, stop: StopToken, tmp_path: Path
+) -> None:
+    script = "echo one; echo two; exec sleep 60"
+    result = either.run(sh(script, tmp_path, watch=lambda out: "enough" if b"two" in out else None), stop)
+    assert (result.ended_because, result.stdout, result.timed_out) == ("enough", b"one\ntwo\n", False)
+
+
+def test_a_command_that_is_watched_and_let_be_ends_as_it_would(
+    either: ProcessLauncher, stop: StopToken, tmp_path: Path
+) -> None:
+    result = either.run(sh("echo one; exit 3", tmp_path, watch=lambda out: None), stop)
+    assert (result.ended_because, result.exit_code) == (None, 3)

@@ -63,7 +63,7 @@ class ApiBackend:
     url_variable: str
     vendor_hosts: tuple[str, ...]
     default_model: str
-    capabilities = Capabilities(mcp=True, history=True, user_customizations=False)
+    capabilities = Capabilities(mcp=True, history=True, user_customizations=False, limits_tokens=True)
 
     def protocol(self, operator: Operator) -> str:
         raise NotImplementedError

@@ -2,7 +2,7 @@
 what came back; it starts nothing itself, decides no outcome and keeps no state between attempts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,10 @@ class Capabilities:
     history: bool = False
     user_customizations: bool = False
     judge: bool = True
+    limits_tokens: bool = False
+    """It ends an attempt by itself that used more than `Invocation.max_tokens`."""
+    token_counter: Callable[[bytes], int] | None = None
+    """Tokens that the output so far tells of, where it tells while the agent works."""
     why_not: Mapping[str, str] = field(default_factory=dict)
     """Field name → why it cannot be honoured and what would, for the message of the refusal."""
 

@@ -39,7 +39,7 @@ from caliper_pipeline.execution.backends.script_file import (
     load_script,
     task_names,
 )
-from caliper_pipeline.execution.backends.scripted_stream import Plan, read_stream
+from caliper_pipeline.execution.backends.scripted_stream import Plan, read_stream, scripted_tokens
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
 
@@ -50,7 +50,7 @@ _TEXT_CHARS = 300
 
 class Scripted:
     name = NAME
-    capabilities = Capabilities()
+    capabilities = Capabilities(token_counter=scripted_tokens)
 
     def __init__(self) -> None:
         self._spec_path: Path | None = None

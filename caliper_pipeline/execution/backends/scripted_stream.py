@@ -200,3 +200,9 @@ def _event(line: bytes) -> dict[str, Any]:
 def _text(event: Mapping[str, Any], key: str) -> str | None:
     value = event.get(key)
     return value if isinstance(value, str) else None
+
+
+def scripted_tokens(stdout: bytes) -> int:
+    """Tokens that the output so far tells of."""
+    usage = read_stream(stdout).usage
+    return (usage.total_tokens or 0) if usage is not None else 0

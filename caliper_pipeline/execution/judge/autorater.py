@@ -5,7 +5,6 @@ out; a malformed answer and a prompt that is too long for the judge's model get 
 the transcript cut further, and only after the model said so. Whatever it comes to, the calls made are accounted for.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,11 +26,12 @@ from caliper_pipeline.execution.judge.question import (
     parse_answer,
     prompt_version,
 )
+from caliper_pipeline.execution.throttle import Gate
 from caliper_pipeline.execution.workdir import make_attempt_folder
 
 __all__ = ["JudgeResult", "Judgement", "MalformedAnswer", "ask_judge", "build_prompt", "parse_answer", "prompt_version"]
 
-BACKOFF_SECONDS = 2.0
+PROBE = 'Nothing is to be judged yet. Answer with exactly this: {"reasoning": "ready", "passed": true}'
 ANSWER_BYTES = 4 * 1024**2
 """Far beyond any verdict. A judge that floods its output is read no further: 64 MiB took half a minute of a core."""
 
@@ -83,12 +83,13 @@ def ask_judge(
     group: str = "",
     subject: Subject | None = None,
     tool_result_chars: int = TOOL_RESULT_CHARS,
-    backoff_seconds: float = BACKOFF_SECONDS,
+    gate: Gate | None = None,
 ) -> JudgeResult:
-    """Ask until there is a verdict or a reason why there is none. A throttle is tried again `retries` times, a
-    malformed answer and a prompt that was too long once each.
+    """Ask until there is a verdict or a reason why there is none. A throttle is tried again `retries` times, as the
+    engine's `gate` allows, a malformed answer and a prompt that was too long once each.
     """
-    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, group, subject or Subject())
+    gate = gate if gate is not None else Gate(1)
+    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, group, subject or Subject(), gate)
     asked = build_prompt(
         expect=expect, prompt=prompt, turns=turns, prior_turns=prior_turns, tool_result_chars=tool_result_chars
     )
@@ -112,10 +113,10 @@ def ask_judge(
             return question.result(refusal=refusal)
         elif refusal is not None:
             if throttled == retries:
+                if gate.lost():
+                    return question.result(refusal=refusal)
                 return question.result(error=f"The {backend.name} judge was rate limited: {refusal.text}")
             throttled += 1
-            if not stop.wait(backoff_seconds * 2 ** (throttled - 1) * (1 + random.random() / 4)):
-                return question.result(cancelled=True)
         elif answer.cli_error is not None:
             return question.result(error=f"The {backend.name} judge gave no answer: {answer.cli_error[:500]}")
         else:
@@ -126,6 +127,29 @@ def ask_judge(
                 return question.result(error=f"The judge's answer could not be used: {verdict}")
             reminded = True
             asked += REMINDER.format(reason=verdict.reason)
+
+
+def probe_judge(
+    launcher: Launcher,
+    stop: StopToken,
+    *,
+    backend: Backend,
+    engine: Engine,
+    operator: Operator,
+    limit_seconds: float,
+    spec_path: Path | None = None,
+) -> Refusal | str | None:
+    """Asks the judge something trivial: what would stop every verdict shows before any attempt is paid for.
+
+    Gives the refusal, or why the judge could not be started; `None` when it answered, whatever it answered, and when it
+    was only slow or throttled, which a later question need not be.
+    """
+    subject = Subject(spec_path=spec_path)
+    question = _Question(launcher, stop, backend, engine, operator, limit_seconds, "probe", subject, Gate(1))
+    question.put(PROBE)
+    if question.refusal is not None:
+        return question.refusal if question.refusal.fatal else None
+    return question.not_started
 
 
 @dataclass(slots=True)
@@ -140,6 +164,7 @@ class _Question:
     limit_seconds: float
     group: str
     subject: Subject
+    gate: Gate
     calls: int = 0
     seconds: float = 0.0
     model: str | None = None
@@ -147,12 +172,32 @@ class _Question:
     asked: str = ""
     answered: list[str] = field(default_factory=list)
     refusal: Refusal | None = None
+    not_started: str | None = None
+    """Why the judge's command could not be started at all."""
     over: dict[str, Any] | None = None
     """Set when the call itself ended the matter: what to return."""
 
     def put(self, prompt: str) -> JudgeAnswer:
         """One call, in a home and folder that are made for it and removed after it."""
         self.asked = f"{ROLE}\n\n{prompt}"
+        returning = self.refusal is not None
+        self.refusal = None
+        if not self.gate.enter(self.stop, returning=returning):
+            self.over = {"cancelled": True}
+            return JudgeAnswer()
+        try:
+            return self._called(prompt)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        refusal = self.refusal
+        if refusal is None:
+            self.gate.leave()
+        else:
+            self.gate.leave(throttled=not refusal.fatal, retry_after=refusal.retry_after_seconds)
+
+    def _called(self, prompt: str) -> JudgeAnswer:
         with make_attempt_folder() as folder:
             invocation = JudgeInvocation(
                 engine=self.engine,
@@ -179,7 +224,8 @@ class _Question:
             self.over = {"cancelled": True}
             return JudgeAnswer()
         if ran.exit_code is None and not ran.timed_out:
-            self.over = {"error": f"The {self.backend.name} judge could not be started: {ran.start_error}"}
+            self.not_started = ran.start_error or "it could not be started"
+            self.over = {"error": f"The {self.backend.name} judge could not be started: {self.not_started}"}
             return JudgeAnswer()
         self.model = answer.model or self.model
         if answer.usage is not None:
