@@ -132,6 +132,9 @@ class _Execution:
         self._stop = stop
         self._fatal: CaliperError | None = None
         self._interrupted = False
+        self._judging = True
+        """False: the judge refused for good, so what is not graded yet is left for later."""
+        self._schedule = Schedule((), None)
         self._tasks = {task.task_id: task for task in self._header.tasks}
         self._sink = StoreSink(self._folder, observer)
         self._gates = gates_of(evaluation.project, self._header, evaluation.workers)
@@ -173,7 +176,7 @@ class _Execution:
             None if judge_engine is None else self._gates[str(judge_engine)],
         )
         attempts = Attempts(settings, grader, launcher, self._sink, self._stop, self._gates[str(settings.engine)])
-        schedule = Schedule(jobs, self._header.fail_fast)
+        schedule = self._schedule = Schedule(jobs, self._header.fail_fast)
         job_keys = {(job.task_id, job.attempt) for job in jobs}
 
         def work(job: Job) -> LiveAttempt | None:
@@ -208,7 +211,7 @@ class _Execution:
         task = self._tasks[job.task_id]
         if not self._spending.budget.admit():
             if not self._stop.is_set:
-                self._stop_for(self._spending.over())
+                self._wind_down(self._spending.over())
             schedule.ended(job.task_id, None)
             return None
         started = datetime.now(UTC)
@@ -240,6 +243,9 @@ class _Execution:
     def _grade(self, attempts: Attempts, schedule: Schedule | None, live: LiveAttempt) -> None:
         task_id, lost = live.task.task_id, None
         try:
+            if not self._judging and live.task.expect is not None:
+                attempts.put_off(live)
+                return
             verdict = attempts.grade(live)
             if verdict is not None:
                 self._spending.book(verdict.judge_usage, verdict.judge_model, judge=True)
@@ -255,8 +261,9 @@ class _Execution:
                 f"{live.task.name}, attempt {live.record.attempt}: grading failed and can be taken up with --resume "
                 f"(internal error: {type(error).__name__}: {error})"
             )
-        if schedule is not None:
-            self._ended(schedule, task_id, lost)
+        finally:
+            if schedule is not None:
+                self._ended(schedule, task_id, lost)
 
     def _ended(self, schedule: Schedule, task_id: str, lost: bool | None) -> None:
         last = schedule.ended(task_id, lost)
@@ -274,17 +281,30 @@ class _Execution:
             )
 
     def _give_up(self, refusal: Refusal, *, judge: bool) -> None:
+        """Going on would meet the same again. What is under way has been paid for and goes to its end."""
         backend = self._evaluation.judge_backend if judge else self._evaluation.backend
-        assert backend is not None
         engine = judge_engine_of(self._header) if judge else Engine(self._header.backend, self._header.model)
+        assert backend is not None
         assert engine is not None
-        if not refusal.fatal:
-            self._stop_for(_rate_limited(refusal, engine, judge=judge))
-            return
-        error = backend.explain(refusal, engine, judge=judge)
-        self._stop_for(error if isinstance(error, CaliperError) else CannotRun(str(error)))
+        if judge:
+            self._judging = False
+        if refusal.fatal:
+            error = backend.explain(refusal, engine, judge=judge)
+            self._wind_down(error if isinstance(error, CaliperError) else CannotRun(str(error)))
+        else:
+            self._gates[str(engine)].shut()
+            self._wind_down(_rate_limited(refusal, engine, judge=judge))
+
+    def _wind_down(self, error: CaliperError) -> None:
+        """Starts nothing more, and lets what is under way finish."""
+        if self._fatal is None and not self._stop.is_set:
+            self._fatal = error
+            self._observer.note(f"{error.message} No further attempt is started; those under way are finished.")
+        self._schedule.close()
+        self._spending.budget.close()
 
     def _stop_for(self, error: CaliperError) -> None:
+        """Ends everything at once: what is done could not even be stored."""
         if self._fatal is None and not self._stop.is_set:
             self._fatal = error
         self._stop.set()

@@ -329,6 +329,10 @@ class Attempts:
         finally:
             self._leave(live.task, live.record.attempt, live.folder, run_cleanup=live.run_cleanup)
 
+    def put_off(self, live: LiveAttempt) -> None:
+        """Leaves the attempt ungraded, to be taken up later; its cleanup is done and its folder gone."""
+        self._leave(live.task, live.record.attempt, live.folder, run_cleanup=live.run_cleanup)
+
     def _leave(self, task: TaskHeader, attempt: int, folder: AttemptFolder, *, run_cleanup: bool) -> None:
         """The cleanup hook (a stopped run does not spare it), then every process and file of the attempt."""
         try:

@@ -44,6 +44,7 @@ class Gate:
         self._lost = 0
         self._open_at = 0.0
         self._returning = 0
+        self._shut = False
         self._changed = threading.Condition()
 
     @property
@@ -57,14 +58,14 @@ class Gate:
         return max(0.0, self._open_at - self._clock())
 
     def enter(self, stop: StopToken, *, returning: bool = False) -> bool:
-        """Waits for a place. False: stopped meanwhile, and there is none. `returning`: a call that was throttled.
+        """Waits for a place. False: stopped or shut meanwhile. `returning`: a call that was throttled.
 
         Only `wake` makes it notice the stop.
         """
         with self._changed:
             self._returning += returning
             try:
-                while not stop.is_set:
+                while not stop.is_set and not self._shut:
                     wait = self.wait_seconds
                     first = returning or not self._returning
                     if wait == 0 and self._running < self.limit and first:
@@ -98,6 +99,12 @@ class Gate:
         with self._changed:
             self._lost += 1
             return self._lost >= self.backoff.lost_attempts
+
+    def shut(self) -> None:
+        """Nobody gets in any more; calls under way go on."""
+        with self._changed:
+            self._shut = True
+            self._changed.notify_all()
 
     def wake(self) -> None:
         """After the stop token was set: whoever waits looks at it at once."""
