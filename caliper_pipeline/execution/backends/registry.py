@@ -10,6 +10,7 @@ _CLASSES = {
     "claude-code": ("claude_code", "ClaudeCode"),
     "hermes": ("hermes", "Hermes"),
     "openai-api": ("openai_api", "OpenaiApi"),
+    "pi": ("pi", "Pi"),
     "scripted": ("scripted", "Scripted"),
 }
 """Name → module beside this one, class in it."""
