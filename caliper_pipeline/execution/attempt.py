@@ -245,7 +245,8 @@ class Attempts:
         rescue = None if result.cancelled else self._settings.backend.recovery(invocation, result)
         if rescue is None:
             return result
-        told = self._launcher.run(replace(rescue, keep_bytes=self._settings.stream_bytes), self._stop)
+        # Also of a run that is being stopped: what the agent did has been paid for.
+        told = self._launcher.run(replace(rescue, keep_bytes=self._settings.stream_bytes), self._never)
         return replace(result, stdout=joined((result.stdout, told.stdout)))
 
     def _keep(self, task: TaskHeader, record: AttemptRecord, calls: AgentCalls, folder: AttemptFolder) -> LiveAttempt:

@@ -60,8 +60,8 @@ NAME = "hermes"
 ARGUMENT_BYTES = 100_000
 """Linux takes at most 128 KiB in one argument."""
 _LOG_BYTES = 1024 * 1024
-EXPORT_SECONDS = 30.0
-"""It takes half a second, or several on a busy machine; what it tells has been paid for."""
+EXPORT_SECONDS = 60.0
+"""It takes half a second, more on a busy machine; what it tells has been paid for."""
 
 _NO_HISTORY = (
     "Its single shot takes up no session, and its chat, which does, loses what sub-agents answer and waits for a user "
@@ -127,7 +127,7 @@ class Hermes:
         )
 
     def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
-        cut_off = result.timed_out or result.cancelled
+        cut_off = _cut_off(result)
         if invocation is None:
             return read_call(result.stdout, result.stderr, Report(), exit_code=result.exit_code, cut_off=cut_off)
         reply = read_call(
@@ -151,7 +151,7 @@ class Hermes:
         )
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
-        if result.timed_out or result.cancelled or result.exit_code is None:
+        if _cut_off(result) or result.exit_code is None:
             return None
         texts = [reply.cli_error]
         if result.exit_code != 0 or not reply.spoke:
@@ -175,7 +175,7 @@ class Hermes:
         )
 
     def judge_refusal(self, result: ProcessResult, answer: JudgeAnswer) -> Refusal | None:
-        if result.timed_out or result.cancelled or result.exit_code is None:
+        if _cut_off(result) or result.exit_code is None:
             return None
         texts = [answer.cli_error]
         if result.exit_code != 0:
@@ -253,6 +253,11 @@ def _environment(invocation: Invocation | JudgeInvocation, extra_path: tuple[str
     # A new home looks like an installation to be completed.
     env["HERMES_DISABLE_LAZY_INSTALLS"] = "1"
     return env
+
+
+def _cut_off(result: ProcessResult) -> bool:
+    """Whether we ended it."""
+    return result.timed_out or result.cancelled or result.ended_because is not None
 
 
 def _report(home: Path | None) -> Report:
