@@ -17,13 +17,15 @@ from caliper_pipeline.domain.errors import (
     SpendingCap,
     UnavailableModel,
 )
-from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal
+from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal, Server
 from caliper_pipeline.execution.backends.claude_code import ClaudeCode
 from caliper_pipeline.execution.command import ProcessResult
 
 from .stand_in import StandIn, operator
 
 ENGINE = Engine("claude-code")
+SERVERS = ".claude/servers.json"
+"""Always there, so that a CLI told to be strict has its list."""
 
 
 def invocation(home: Path, by: Operator, **facts: Any) -> Invocation:
@@ -111,7 +113,7 @@ class TestCheck:
 class TestLogin:
     def test_a_new_home_without_a_login_stays_empty(self, theirs: Path, home: Path) -> None:
         ClaudeCode().prepare(invocation(home, operator(theirs)))
-        assert tree(home) == set()
+        assert tree(home) == {SERVERS}
 
     def test_only_the_account_crosses(self, theirs: Path, home: Path) -> None:
         account = {"oauthAccount": {"emailAddress": "a@b.c"}, "userID": "u", "hasCompletedOnboarding": True}
@@ -124,7 +126,7 @@ class TestLogin:
         secret = write(theirs / ".claude" / ".credentials.json", {"claudeAiOauth": {"accessToken": "t"}})
         secret.chmod(0o644)
         ClaudeCode().prepare(invocation(home, operator(theirs)))
-        assert tree(home) == {".claude.json", ".claude/.credentials.json"}
+        assert tree(home) == {".claude.json", ".claude/.credentials.json", SERVERS}
         assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == account
         copy = home / ".claude" / ".credentials.json"
         assert copy.read_bytes() == secret.read_bytes()
@@ -145,7 +147,7 @@ class TestLogin:
     def test_an_unreadable_account_file_is_left_alone(self, theirs: Path, home: Path, broken: str) -> None:
         (theirs / ".claude.json").write_bytes(broken.encode("latin-1"))
         ClaudeCode().prepare(invocation(home, operator(theirs)))
-        assert tree(home) == set()
+        assert tree(home) == {SERVERS}
 
     def test_a_key_crosses_only_without_a_login_file(self, theirs: Path, home: Path) -> None:
         by = operator(theirs, agent={"ANTHROPIC_API_KEY": "k"}, CLAUDE_CODE_OAUTH_TOKEN="t")
@@ -163,29 +165,51 @@ class TestLogin:
         skill(theirs / ".claude" / "skills", "own")
         for _ in range(2):
             ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
-        assert tree(home) == {".claude/.credentials.json", ".claude/skills/own/SKILL.md"}
+        assert tree(home) == {".claude/.credentials.json", ".claude/skills/own/SKILL.md", SERVERS}
 
 
 class TestCustomizations:
-    def test_rules_settings_servers_and_skills_load_when_not_isolated(self, theirs: Path, home: Path) -> None:
+    def test_everything_loads_when_not_isolated(self, theirs: Path, home: Path) -> None:
         write(theirs / ".claude.json", {"mcpServers": {"mail": {}}, "projects": {"/secret": {}}})
-        write(theirs / ".claude" / "CLAUDE.md", "rules")
-        write(theirs / ".claude" / "settings.json", {"model": "m", "enabledPlugins": {"a@b": True}})
-        skill(theirs / ".claude" / "skills", "own")
+        config = theirs / ".claude"
+        write(config / ".credentials.json", {"claudeAiOauth": {}})
+        write(config / "CLAUDE.md", "rules")
+        write(config / "rules" / "go" / "style.md", "more rules")
+        write(config / "settings.json", {"model": "m", "hooks": {}, "extraKnownMarketplaces": {}})
+        write(config / "hooks" / "log.sh", "#!/bin/sh")
+        write(config / "agents" / "reviewer.md", "an agent")
+        write(config / "commands" / "git" / "tidy.md", "a command")
+        write(config / "output-styles" / "pirate.md", "arr")
+        write(config / "history.jsonl", "private")
+        skill(config / "skills", "own")
         by = operator(theirs)
         ClaudeCode().prepare(invocation(home, by, isolated=False))
         assert tree(home) == {
             ".claude.json",
+            ".claude/.credentials.json",
             ".claude/CLAUDE.md",
+            ".claude/agents/reviewer.md",
+            ".claude/commands/git/tidy.md",
+            ".claude/hooks/log.sh",
+            ".claude/output-styles/pirate.md",
+            ".claude/rules/go/style.md",
             ".claude/settings.json",
             ".claude/skills/own/SKILL.md",
+            SERVERS,
         }
         assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == {"mcpServers": {"mail": {}}}
-        # Plugins would be fetched, since their files are not here.
-        assert json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8")) == {"model": "m"}
+        assert json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8")) == {
+            "model": "m",
+            "hooks": {},
+        }
         assert ClaudeCode().user_layer(by) == (
+            "agent:reviewer",
+            "command:git:tidy",
+            "mcp:(not listed)",
             "mcp:mail",
+            "output-style:pirate",
             "rules:CLAUDE.md",
+            "rules:rules/go/style.md",
             "settings:settings.json",
             "skill:own",
         )
@@ -193,11 +217,67 @@ class TestCustomizations:
     def test_a_declared_skill_keeps_its_name_also_when_ablated(self, theirs: Path, home: Path) -> None:
         for name in ("installed", "Ablated", "own"):
             skill(theirs / ".claude" / "skills", name)
+            write(theirs / ".claude" / "commands" / f"{name}.md", "typed by this name")
+        write(theirs / ".claude" / "commands" / "sub" / "installed.md", "another name: sub:installed")
         by = operator(theirs)
         given = invocation(home, by, isolated=False, skills=("installed",), ablated=("ablated", "mcp:own"))
         ClaudeCode().prepare(given)
-        assert tree(home) == {".claude/skills/own/SKILL.md"}
-        assert ClaudeCode().user_layer(by, ("installed", "ablated")) == ("skill:own",)
+        assert tree(home) == {
+            ".claude/commands/own.md",
+            ".claude/commands/sub/installed.md",
+            ".claude/skills/own/SKILL.md",
+            SERVERS,
+        }
+        layer = ("command:own", "command:sub:installed", "skill:own")
+        assert ClaudeCode().user_layer(by, ("installed", "ablated")) == layer
+
+    def test_a_declared_server_keeps_its_name_also_when_ablated(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude.json", {"mcpServers": {"mail": {}, "notes": {}, "own": {}}})
+        by = operator(theirs)
+        given = invocation(home, by, isolated=False, declared_servers=("mail", "notes"))
+        ClaudeCode().prepare(given)
+        assert json.loads((home / ".claude.json").read_text(encoding="utf-8")) == {"mcpServers": {"own": {}}}
+        assert ClaudeCode().user_layer(by, (), ("mail", "notes")) == ("mcp:own",)
+
+    def test_an_empty_list_of_servers_keeps_all_others_out(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude.json", {"mcpServers": {"own": {}}})
+        given = invocation(home, operator(theirs), isolated=False, declared_servers=())
+        ClaudeCode().prepare(given)
+        assert tree(home) == {SERVERS}
+        assert "--strict-mcp-config" in ClaudeCode().command(given).argv
+
+    def test_what_rules_import_is_found_from_the_copy(self, theirs: Path, home: Path, tmp_path: Path) -> None:
+        config = theirs / ".claude"
+        absolute = write(tmp_path / "elsewhere.md", "absolute")
+        text = (
+            f"See @style.md or @~/notes/all.md and @{absolute} too.\n`@code.md`\n```\n@block.md\n```\nme@example.org\n"
+        )
+        write(config / "CLAUDE.md", text + "@../up.md @missing.md @.credentials.json\n")
+        write(config / "style.md", "@sub/deep.md")
+        write(config / "sub" / "deep.md", "@deeper.md @../style.md")
+        for place in (config / "sub" / "deeper.md", theirs / "notes" / "all.md", theirs / "up.md"):
+            write(place, "imported")
+        for place in (config / "code.md", config / "block.md", config / "example.org"):
+            write(place, "not imported")
+        secret = write(config / ".credentials.json", {"a": 1})
+        ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
+        assert tree(home) == {
+            ".claude/.credentials.json",
+            ".claude/CLAUDE.md",
+            ".claude/style.md",
+            ".claude/sub/deep.md",
+            ".claude/sub/deeper.md",
+            "notes/all.md",
+            "up.md",
+            SERVERS,
+        }
+        assert (home / ".claude" / ".credentials.json").read_bytes() == secret.read_bytes()
+
+    def test_customizations_that_cannot_be_copied_are_told(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude" / "agents" / "a.md", "x")
+        write(home / ".claude" / "agents", "a file in its place")
+        with pytest.raises(CannotRun, match="cannot be copied"):
+            ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
 
     def test_only_what_the_cli_would_load_is_a_skill(self, theirs: Path, home: Path) -> None:
         root = theirs / ".claude" / "skills"
@@ -205,7 +285,7 @@ class TestCustomizations:
         write(root / "SKILL.md", "at the root")
         write(root / "notes" / "README.md", "no skill")
         ClaudeCode().prepare(invocation(home, operator(theirs), isolated=False))
-        assert tree(home) == set()
+        assert tree(home) == {SERVERS}
 
     def test_links_are_followed_and_loops_and_pipes_left_out(self, theirs: Path, home: Path, tmp_path: Path) -> None:
         skill(tmp_path / "elsewhere", "linked")
@@ -226,6 +306,107 @@ class TestCustomizations:
         assert ClaudeCode().user_layer(operator(theirs)) == ()
 
 
+class TestServers:
+    def test_they_stand_in_a_file_of_the_home_that_nobody_else_can_read(self, theirs: Path, home: Path) -> None:
+        mail = Server("mail", "stdio", command="/bin/mail", args=("-x",), env={"KEY": "s3cret"})
+        web = Server("web", "http", url="https://x/mcp", headers={"Authorization": "Bearer s3cret"})
+        given = invocation(home, operator(theirs), servers=(mail, web), declared_servers=("mail", "web", "gone"))
+        ClaudeCode().prepare(given)
+        assert json.loads((home / SERVERS).read_text(encoding="utf-8")) == {
+            "mcpServers": {
+                "mail": {"type": "stdio", "command": "/bin/mail", "args": ["-x"], "env": {"KEY": "s3cret"}},
+                "web": {"type": "http", "url": "https://x/mcp", "headers": {"Authorization": "Bearer s3cret"}},
+            }
+        }
+        assert stat.S_IMODE((home / SERVERS).stat().st_mode) == 0o600
+        command = ClaudeCode().command(given)
+        assert command.argv[command.argv.index("--mcp-config") + 1] == str(home / SERVERS)
+        assert "s3cret" not in f"{command.argv}{command.env}"
+        assert "caliper" not in SERVERS
+
+    def test_the_cli_waits_for_them_before_the_agent_begins(self, theirs: Path, home: Path) -> None:
+        by = operator(theirs)
+        assert "MCP_CONNECTION_NONBLOCKING" not in ClaudeCode().command(invocation(home, by)).env
+        given = invocation(home, by, servers=(Server("mail", "stdio", command="m"),))
+        assert ClaudeCode().command(given).env["MCP_CONNECTION_NONBLOCKING"] == "0"
+
+    @pytest.mark.parametrize(
+        ("listed", "told"),
+        [
+            ([{"name": "mail", "status": "connected"}, {"name": "own", "status": "failed"}], None),
+            ([{"name": "mail", "status": "failed"}], "mail (failed)"),
+            ([{"name": "mail", "status": "pending"}], "mail (pending)"),
+            ([{"name": "other", "status": "connected"}], "mail (not listed)"),
+            ("something new", None),
+        ],
+    )
+    def test_an_attempt_without_its_servers_is_lost_and_no_failure(
+        self, theirs: Path, home: Path, listed: Any, told: str | None
+    ) -> None:
+        said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "429 rate limit"}]}}
+        events = [{"type": "system", "subtype": "init", "mcp_servers": listed}, said]
+        events.append({"type": "result", "subtype": "success", "is_error": False, "result": "Not sent."})
+        result = ProcessResult(0, "\n".join(map(json.dumps, events)).encode())
+        given = invocation(home, operator(theirs), servers=(Server("mail", "stdio", command="m"),))
+        reply = ClaudeCode().read(result, given)
+        assert reply.cli_error == (f"the agent ran without the MCP server {told}" if told else None)
+        assert reply.finished is (told is None)
+        assert ClaudeCode().refusal(result, reply) is None
+
+
+class TestLoginInSettings:
+    def test_a_key_helper_runs_at_home_also_when_isolated_and_for_a_judge(self, theirs: Path, home: Path) -> None:
+        settings = {"apiKeyHelper": "~/bin/key.sh --short", "model": "pinned", "hooks": {"x": []}, "awsAuthRefresh": 5}
+        environment = {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "eu-west-1", "MY_SECRET": "s", "AWS_PROFILE": 3}
+        write(theirs / ".claude" / "settings.json", {**settings, "env": environment})
+        given = invocation(home, operator(theirs))
+        ClaudeCode().prepare(given)
+        argv = ClaudeCode().command(given).argv
+        file = Path(argv[argv.index("--settings") + 1])
+        assert json.loads(file.read_text(encoding="utf-8")) == {
+            "apiKeyHelper": f"export HOME={theirs}; ~/bin/key.sh --short",
+            "env": {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "eu-west-1"},
+        }
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        judged = judge_invocation(home, operator(theirs))
+        ClaudeCode().prepare_judge(judged)
+        assert str(file) in ClaudeCode().judge_command(judged).argv
+
+    def test_settings_without_a_login_do_not_cross(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".claude" / "settings.json", {"model": "pinned", "apiKeyHelper": " "})
+        given = invocation(home, operator(theirs))
+        ClaudeCode().prepare(given)
+        assert tree(home) == {SERVERS}
+        assert "--settings" not in ClaudeCode().command(given).argv
+
+    @pytest.mark.parametrize(
+        ("switch", "place", "variable"),
+        [
+            ("CLAUDE_CODE_USE_BEDROCK", ".aws/config", "AWS_CONFIG_FILE"),
+            ("CLAUDE_CODE_USE_BEDROCK", ".aws/credentials", "AWS_SHARED_CREDENTIALS_FILE"),
+            (
+                "CLAUDE_CODE_USE_VERTEX",
+                ".config/gcloud/application_default_credentials.json",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+            ),
+        ],
+    )
+    def test_the_login_of_a_cloud_is_found_although_the_home_is_another(
+        self, theirs: Path, home: Path, switch: str, place: str, variable: str
+    ) -> None:
+        def env(**agent: str) -> dict[str, str]:
+            return dict(ClaudeCode().command(invocation(home, operator(theirs, agent=agent))).env)
+
+        assert variable not in env(**{switch: "1"})
+        file = write(theirs / place, "x")
+        assert env(**{switch: "1"})[variable] == str(file)
+        assert env(**{switch: "1", variable: "/own"})[variable] == "/own"
+        assert variable not in env(**{switch: "0"})
+        assert variable not in env()
+        write(theirs / ".claude" / "settings.json", {"env": {switch: "true"}})
+        assert env()[variable] == str(file)
+
+
 class TestCommand:
     def test_the_prompt_is_an_argument_that_is_no_option(self, theirs: Path, home: Path) -> None:
         command = ClaudeCode().command(invocation(home, operator(theirs), prompt="--version ä"))
@@ -236,6 +417,8 @@ class TestCommand:
             "stream-json",
             "--verbose",
             "--dangerously-skip-permissions",
+            "--mcp-config",
+            str(home / SERVERS),
             "--strict-mcp-config",
             "--",
             "--version ä",

@@ -6,6 +6,10 @@ What was measured on 2.1.197 and decides the flags:
   way a prompt that begins with a dash stays a prompt.
 - As root the CLI refuses to skip permissions unless `IS_SANDBOX` is exactly `1`.
 - `--strict-mcp-config` alone keeps out account connectors and every configured server.
+- Servers are connected to while the agent already works: one that takes 3 s is `pending` in the first event and its
+  tools are not there yet. `MCP_CONNECTION_NONBLOCKING=0` makes the CLI wait for them, as long as
+  `MCP_CONNECT_TIMEOUT_MS` says (5 s by itself). One that fails does not stop the run: the agent would be measured
+  without its tools, so such an attempt counts as lost.
 - `--tools ""` leaves a judge without any tool; without `--setting-sources ""` and `--disable-slash-commands` it would
   still be told of settings and skills. Its role replaces the system prompt of a coding agent, 1,500 tokens a call.
 - By itself the CLI tries a refused call ten times more, a rejected key included: 177 s, longer than most time limits,
@@ -16,23 +20,15 @@ What was measured on 2.1.197 and decides the flags:
 import contextlib
 import functools
 import os
-import re
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import (
-    CannotRun,
-    CliTooOld,
-    LoginRequired,
-    MissingCli,
-    SpendingCap,
-    UnavailableModel,
-)
+from caliper_pipeline.domain.errors import MissingCli
 from caliper_pipeline.domain.transcript import AgentReply
-from caliper_pipeline.execution.backends import claude_home
+from caliper_pipeline.execution.backends import claude_home, claude_refusals, claude_user
 from caliper_pipeline.execution.backends.base import (
     BackendInfo,
     Capabilities,
@@ -42,13 +38,14 @@ from caliper_pipeline.execution.backends.base import (
     Operator,
     Refusal,
 )
-from caliper_pipeline.execution.backends.claude_stream import plain_lines, read_envelope, read_stream
-from caliper_pipeline.execution.backends.refusals import Complaint, Marker, classify, marker
+from caliper_pipeline.execution.backends.claude_session import plant_session
+from caliper_pipeline.execution.backends.claude_stream import NO_SERVER, plain_lines, read_envelope, read_stream
+from caliper_pipeline.execution.backends.refusals import Complaint
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
 
-NAME = "claude-code"
-BINARY = "claude"
+NAME = claude_refusals.NAME
+BINARY = claude_refusals.BINARY
 VERSION_SECONDS = 10.0
 _CLI_TRIES = 10
 ARGUMENT_BYTES = 100_000
@@ -67,38 +64,22 @@ _JUDGE_FLAGS = (
     "--disable-slash-commands",
 )
 
-_SETUP = marker(
-    "configuration",
-    "does not have access to claude code",
-    "disabled claude subscription access",
-    "use an anthropic api key instead",
-    "cannot be used with root/sudo privileges",
-    "native binary not installed",
-    "invalid mcp configuration",
-)
-_MARKERS: tuple[Marker, ...] = (
-    marker(
-        "login",
-        "not logged in",
-        "please run /login",
-        "failed to authenticate",
-        "oauth session expired",
-        "oauth token has expired",
-        "invalid api key",
-        "api error: 401",
-        "api error 401",
+_PATIENT = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
+_CLOUD_FILES = (
+    ("CLAUDE_CODE_USE_BEDROCK", "AWS_CONFIG_FILE", ".aws/config"),
+    ("CLAUDE_CODE_USE_BEDROCK", "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+    (
+        "CLAUDE_CODE_USE_VERTEX",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        ".config/gcloud/application_default_credentials.json",
     ),
-    marker("model", "issue with the selected model"),
 )
-_NODE_CRASH = re.compile(r"cli\.[cm]?js\b")
-_NODE_ERROR = re.compile(r"\b[A-Z]\w*Error\b|^Node\.js v\d", re.MULTILINE)
-_BY_CODE = {"billing_error": "cap", "authentication_failed": "login", "model_not_found": "model"}
-_BY_STATUS = {401: "login", 402: "cap", 403: "login", 404: "model"}
+"""Where the variable chooses a cloud: its login, which lies below the operator's home and not the attempt's."""
 
 
 class ClaudeCode:
     name = NAME
-    capabilities = Capabilities(user_customizations=True)
+    capabilities = Capabilities(mcp=True, history=True, user_customizations=True)
 
     def check(
         self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
@@ -122,25 +103,34 @@ class ClaudeCode:
     def user_layer(
         self, operator: Operator, declared: tuple[str, ...] = (), servers: tuple[str, ...] = ()
     ) -> tuple[str, ...] | None:
-        return claude_home.user_layer(operator, declared)
+        return claude_user.user_layer(operator, declared, servers or None)
 
     def login_command(self, operator: Operator) -> tuple[str, ...] | None:
         return (BINARY, "auth", "login")
 
     def prepare(self, invocation: Invocation) -> None:
-        claude_home.seed_login(invocation.operator, invocation.home, user_servers=not invocation.isolated)
+        operator, home = invocation.operator, invocation.home
+        servers = {} if invocation.isolated else claude_user.user_servers(operator, invocation.declared_servers)
+        claude_home.seed_login(operator, home, servers=servers)
+        claude_home.seed_servers(home, invocation.servers)
         if not invocation.isolated:
-            declared = (*invocation.skills, *invocation.ablated)
-            claude_home.seed_customizations(invocation.operator, invocation.home, declared)
+            claude_user.seed_customizations(operator, home, (*invocation.skills, *invocation.ablated))
 
     def plant(self, invocation: Invocation) -> str:
-        raise NotImplementedError
+        root = self.skills_root(invocation.home)
+        return plant_session(
+            invocation.history,
+            config=invocation.home / claude_home.CONFIG_FOLDER,
+            workdir=invocation.workdir,
+            skills={name: root / name for name in invocation.skills},
+        )
 
     def recovery(self, invocation: Invocation, result: ProcessResult) -> Command | None:
         return None
 
     def command(self, invocation: Invocation) -> Command:
-        strict = ("--strict-mcp-config",) if invocation.isolated else ()
+        strict = ("--strict-mcp-config",) if invocation.isolated or invocation.declared_servers == () else ()
+        resumed = ("--resume", invocation.session) if invocation.session else ()
         prompt = _encoded(invocation.prompt)
         # Behind `--` nothing in it is an option. A prompt that no argument can carry goes to standard input.
         fits = len(prompt) <= ARGUMENT_BYTES and b"\0" not in prompt
@@ -148,11 +138,15 @@ class ClaudeCode:
             argv=(
                 BINARY,
                 *_AGENT_FLAGS,
+                "--mcp-config",
+                str(claude_home.servers_file(invocation.home)),
                 *strict,
+                *_login_flags(invocation.home),
                 *_model_flags(invocation.engine),
+                *resumed,
                 *(("--", prompt.decode("utf-8")) if fits else ()),
             ),
-            env=_environment(invocation, invocation.extra_path),
+            env=_environment(invocation, invocation.extra_path) | (_PATIENT if invocation.servers else {}),
             cwd=invocation.workdir,
             timeout_seconds=invocation.timeout_seconds,
             stdin=None if fits else prompt,
@@ -160,18 +154,20 @@ class ClaudeCode:
         )
 
     def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
-        return read_stream(result.stdout)
+        granted = () if invocation is None else tuple(server.name for server in invocation.servers)
+        return read_stream(result.stdout, servers=granted)
 
     def refusal(self, result: ProcessResult, reply: AgentReply) -> Refusal | None:
-        if result.timed_out or result.cancelled or result.exit_code is None:
+        if result.timed_out or result.cancelled or result.exit_code is None or reply.error_code == NO_SERVER:
             return None
         texts = [reply.cli_error]
         if result.exit_code != 0 or not reply.spoke:
             texts.append(_text(result.stderr))
         if not reply.spoke and reply.cli_error is None:
             texts += plain_lines(result.stdout)
-        complaint = Complaint.of(texts, exit_code=result.exit_code, status=reply.error_status, code=reply.error_code)
-        return classify(complaint, structure=_structure, markers=_MARKERS)
+        return claude_refusals.find(
+            Complaint.of(texts, exit_code=result.exit_code, status=reply.error_status, code=reply.error_code)
+        )
 
     def prepare_judge(self, invocation: JudgeInvocation) -> None:
         claude_home.seed_login(invocation.operator, invocation.home)
@@ -179,7 +175,7 @@ class ClaudeCode:
     def judge_command(self, invocation: JudgeInvocation) -> Command:
         role = ("--system-prompt", invocation.system) if invocation.system else ()
         return Command(
-            argv=(BINARY, *_JUDGE_FLAGS, *role, *_model_flags(invocation.engine)),
+            argv=(BINARY, *_JUDGE_FLAGS, *_login_flags(invocation.home), *role, *_model_flags(invocation.engine)),
             env=_environment(invocation, ()),
             cwd=invocation.workdir,
             timeout_seconds=invocation.timeout_seconds,
@@ -196,64 +192,10 @@ class ClaudeCode:
         texts = [answer.cli_error]
         if result.exit_code != 0:
             texts.append(_text(result.stderr))
-        complaint = Complaint.of(texts, exit_code=result.exit_code, status=answer.error_status)
-        return classify(complaint, structure=_structure, markers=_MARKERS)
+        return claude_refusals.find(Complaint.of(texts, exit_code=result.exit_code, status=answer.error_status))
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
-        who = f"The {NAME} {'judge' if judge else 'agent'}"
-        flag = "--judge-model" if judge else "--model"
-        text = refusal.text.rstrip()
-        if refusal.kind == "cap":
-            return SpendingCap(
-                f"{who} hit a spending or usage cap: {text}",
-                hint="What is finished is kept. Once the cap is lifted, go on with: caliper run --resume",
-            )
-        if refusal.kind == "login":
-            return LoginRequired(
-                f"{who} cannot run: Not logged in, or the login was refused: {text}",
-                hint=f"Log in with `{BINARY} auth login`, or set a valid ANTHROPIC_API_KEY or "
-                "CLAUDE_CODE_OAUTH_TOKEN. What is finished is kept; go on with: caliper run --resume",
-            )
-        if refusal.kind == "model":
-            asked = engine.model or "the default model"
-            return UnavailableModel(
-                f"{who} cannot run: {asked} is not available: {text}",
-                hint=f"Name another with {flag}, for instance {flag} {NAME}:sonnet.",
-            )
-        if refusal.kind == "option":
-            return CliTooOld(
-                f"{who} cannot run: the installed {BINARY} command rejects an option that is needed: {text}",
-                hint="Update it: npm install -g @anthropic-ai/claude-code, or `claude update`.",
-            )
-        return CannotRun(f"{who} cannot run: {text}", hint=_remedy(text))
-
-
-def _structure(complaint: Complaint) -> str | None:
-    """What codes, statuses and shapes tell, whatever the words around them."""
-    if complaint.line_with(_SETUP.pattern):
-        return _SETUP.kind
-    if complaint.code in _BY_CODE:
-        return _BY_CODE[complaint.code]
-    if complaint.status in _BY_STATUS:
-        return _BY_STATUS[complaint.status]
-    whole = "\n".join(complaint.lines)
-    if complaint.failed and _NODE_CRASH.search(whole) and _NODE_ERROR.search(whole):
-        return "configuration"
-    lowered = whole.lower()
-    if complaint.failed and complaint.status is None and "api key" in lowered and "anthropic" in lowered:
-        return "login"
-    return None
-
-
-def _remedy(text: str) -> str | None:
-    lowered = text.lower()
-    if "native binary not installed" in lowered:
-        return "Its install script did not run: node node_modules/@anthropic-ai/claude-code/install.cjs"
-    if "root/sudo" in lowered:
-        return "Run as another user."
-    if _NODE_CRASH.search(text):
-        return "The command crashed at its start: try another (even) version of Node.js, or install the CLI anew."
-    return None
+        return claude_refusals.explain(refusal, engine, judge=judge)
 
 
 def _environment(invocation: Invocation | JudgeInvocation, extra_path: tuple[str, ...]) -> dict[str, str]:
@@ -263,6 +205,10 @@ def _environment(invocation: Invocation | JudgeInvocation, extra_path: tuple[str
     token = operator.environment.get("CLAUDE_CODE_OAUTH_TOKEN")
     if token:
         env["CLAUDE_CODE_OAUTH_TOKEN"] = token
+    chosen = {**env, **claude_home.login_settings(operator).get("env", {})}
+    for switch, variable, place in _CLOUD_FILES:
+        if chosen.get(switch) not in (None, "", "0", "false") and (operator.home / place).is_file():
+            env.setdefault(variable, str(operator.home / place))
     if claude_home.has_login_file(home):
         # A key wins over a login, and the key may belong to an account without credit.
         env.pop("ANTHROPIC_API_KEY", None)
@@ -281,6 +227,11 @@ def _tries(seconds: float) -> int:
         tries, wait = tries + 1, min(wait * 2, 38.4)
         total += wait
     return tries
+
+
+def _login_flags(home: Path) -> tuple[str, ...]:
+    file = claude_home.login_file(home)
+    return () if file is None else ("--settings", str(file))
 
 
 def _model_flags(engine: Engine) -> tuple[str, ...]:

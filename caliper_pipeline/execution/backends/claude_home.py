@@ -1,27 +1,34 @@
-"""The home of a Claude Code attempt: the operator's login in it, and the operator's customizations when they load.
+"""The home of a Claude Code attempt, and the operator's login in it. What else loads of the operator's is in
+`claude_user.py`.
 
 Isolation comes from the home being new, not from flags: `--setting-sources ""` would also hide the installed skills.
 The login is copied with the least that carries it. `.claude.json` in particular holds the operator's projects,
 history and MCP servers beside the account, so only named keys cross. On macOS the login may be in the keychain, which
 is newer than a file left behind by an older release and so comes last.
 
-Not covered: plugins (a copied `enabledPlugins` without their files would make the CLI fetch them, so it is left out),
-and files that a customization names by its absolute path.
+A login may be in the operator's settings as well: a command that gives a key, credentials refreshed for a cloud, the
+variables that choose one. Those keys alone go into a settings file of their own, which `--settings` names, so that they
+hold for isolated attempts and for judges too. Their commands run in a shell that has the operator's `HOME`, where they
+and what they ask are at home; the other variables are the attempt's.
+
+MCP servers stand in a file that only its owner can read, since they hold secrets; it goes with the home.
 """
 
 import hashlib
 import json
-import os
-import shutil
+import shlex
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from caliper_pipeline.domain.errors import CannotRun
-from caliper_pipeline.execution.backends.base import Operator
+from caliper_pipeline.domain.project import AGENT, EVERYWHERE
+from caliper_pipeline.execution.backends.base import Operator, Server
+from caliper_pipeline.execution.backends.home_files import write_private
 
 CONFIG_FOLDER = ".claude"
 CREDENTIALS = ".credentials.json"
@@ -33,7 +40,10 @@ _ACCOUNT_KEYS = (
     "userID",
     "machineID",
 )
-_PLUGIN_KEYS = ("enabledPlugins", "extraKnownMarketplaces")
+_LOGIN_COMMANDS = ("apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh")
+_LOGIN_SETTINGS = ("forceLoginMethod", "forceLoginOrgUUID")
+_SERVERS_FILE = "servers.json"
+_LOGIN_FILE = "login.json"
 _KEYCHAIN_SECONDS = 5
 
 
@@ -48,85 +58,75 @@ def config_folder(operator: Operator) -> Path:
     return folder
 
 
-def seed_login(operator: Operator, home: Path, *, user_servers: bool = False) -> None:
-    """Copy the login into the home, and the user's MCP servers when they load."""
+def seed_login(operator: Operator, home: Path, *, servers: Mapping[str, Any] | None = None) -> None:
+    """Copy the login into the home; `servers`: the operator's own MCP servers that are to load."""
     source, target = config_folder(operator), home / CONFIG_FOLDER
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
-    keys = (*_ACCOUNT_KEYS, "mcpServers") if user_servers else _ACCOUNT_KEYS
-    account = _account(operator)
-    kept = {key: account[key] for key in keys if key in account}
+    account = user_account(operator)
+    kept = {key: account[key] for key in _ACCOUNT_KEYS if key in account}
+    if servers:
+        kept["mcpServers"] = dict(servers)
     if kept:
-        _write_private(home / ".claude.json", json.dumps(kept, ensure_ascii=False).encode())
+        write_private(home / ".claude.json", json_bytes(kept))
     if (source / CREDENTIALS).is_file():
-        _write_private(target / CREDENTIALS, (source / CREDENTIALS).read_bytes())
+        write_private(target / CREDENTIALS, (source / CREDENTIALS).read_bytes())
     secret = _keychain_login(operator, source) if sys.platform == "darwin" else None
     if secret is not None:
-        _write_private(target / CREDENTIALS, secret)
+        write_private(target / CREDENTIALS, secret)
+    settings = login_settings(operator)
+    if settings:
+        write_private(target / _LOGIN_FILE, json_bytes(settings))
 
 
 def has_login_file(home: Path) -> bool:
     return (home / CONFIG_FOLDER / CREDENTIALS).is_file()
 
 
-def seed_customizations(operator: Operator, home: Path, declared: Collection[str]) -> None:
-    """Copy the operator's rules, settings and skills; a declared skill keeps its name, also when ablated."""
-    source, target = config_folder(operator), home / CONFIG_FOLDER
-    target.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if (source / "CLAUDE.md").is_file():
-        shutil.copyfile(source / "CLAUDE.md", target / "CLAUDE.md")
-    settings = _read_object(source / "settings.json")
-    if settings:
-        kept = {key: value for key, value in settings.items() if key not in _PLUGIN_KEYS}
-        _write_private(target / "settings.json", json.dumps(kept, ensure_ascii=False).encode())
-    for name, folder in _user_skills(source, declared).items():
-        shutil.copytree(folder, target / "skills" / name, ignore=_not_copied, dirs_exist_ok=True)
+def login_file(home: Path) -> Path | None:
+    """The settings that carry a login, where there are such."""
+    path = home / CONFIG_FOLDER / _LOGIN_FILE
+    return path if path.is_file() else None
 
 
-def user_layer(operator: Operator, declared: Collection[str] = ()) -> tuple[str, ...]:
-    """What loads of the operator's, as sorted kind-prefixed names: `rules:…`, `settings:…`, `skill:…`, `mcp:…`."""
-    source = config_folder(operator)
-    found = [f"skill:{name}" for name in _user_skills(source, declared)]
-    if (source / "CLAUDE.md").is_file():
-        found.append("rules:CLAUDE.md")
-    if _read_object(source / "settings.json"):
-        found.append("settings:settings.json")
-    servers = _account(operator).get("mcpServers")
-    if isinstance(servers, dict):
-        found += [f"mcp:{name}" for name in servers]
-    return tuple(sorted(found))
+def login_settings(operator: Operator) -> dict[str, Any]:
+    """What of the operator's settings is needed to reach a model."""
+    settings = read_object(config_folder(operator) / "settings.json")
+    kept = {key: settings[key] for key in _LOGIN_SETTINGS if key in settings}
+    for key in _LOGIN_COMMANDS:
+        if isinstance(settings.get(key), str) and settings[key].strip():
+            kept[key] = f"export HOME={shlex.quote(str(operator.home))}; {settings[key]}"
+    given = settings.get("env")
+    variables = {
+        name: value
+        for name, value in (given.items() if isinstance(given, dict) else ())
+        if isinstance(value, str) and any(fnmatchcase(name, pattern) for pattern in (*EVERYWHERE, *AGENT))
+    }
+    return {**kept, "env": variables} if variables else kept
 
 
-def _account(operator: Operator) -> dict[str, Any]:
+def servers_file(home: Path) -> Path:
+    return home / CONFIG_FOLDER / _SERVERS_FILE
+
+
+def seed_servers(home: Path, servers: Iterable[Server]) -> None:
+    """Write the declared servers in the CLI's form; an empty list too, since it is what a strict CLI then has."""
+    written: dict[str, Any] = {}
+    for server in servers:
+        if server.kind == "stdio":
+            facts = {"command": server.command, "args": list(server.args), "env": dict(server.env)}
+        else:
+            facts = {"url": server.url, "headers": dict(server.headers)}
+        written[server.name] = {"type": server.kind, **facts}
+    write_private(servers_file(home), json_bytes({"mcpServers": written}))
+
+
+def user_account(operator: Operator) -> dict[str, Any]:
     """The operator's `.claude.json`: inside a configuration folder that was named, else beside the usual one."""
     named = operator.environment.get("CLAUDE_CONFIG_DIR")
-    return _read_object((config_folder(operator) if named else operator.home) / ".claude.json")
+    return read_object((config_folder(operator) if named else operator.home) / ".claude.json")
 
 
-def _user_skills(source: Path, declared: Collection[str]) -> dict[str, Path]:
-    """Skill name → folder. The CLI goes by the folder's name and looks one level deep; letter case may not count."""
-    root = source / "skills"
-    taken = {name.casefold() for name in declared}
-    found: dict[str, Path] = {}
-    for folder in sorted(root.iterdir()) if root.is_dir() else ():
-        if (folder / "SKILL.md").is_file() and folder.name.casefold() not in taken:
-            taken.add(folder.name.casefold())
-            found[folder.name] = folder
-    return found
-
-
-def _not_copied(place: str, names: list[str]) -> set[str]:
-    """Version control, sockets and pipes, and links that lead back up."""
-    here = Path(os.path.realpath(place))
-    left = {".git"}
-    for name in names:
-        path = Path(place, name)
-        back = path.is_symlink() and here.is_relative_to(os.path.realpath(path))
-        if back or not (path.is_file() or path.is_dir()):
-            left.add(name)
-    return left
-
-
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Empty: there is none that can be read."""
     try:
         value = json.loads(path.read_bytes().decode("utf-8-sig"))
@@ -135,10 +135,8 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
+def json_bytes(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _keychain_login(operator: Operator, source: Path) -> bytes | None:

@@ -11,6 +11,8 @@ the choices (2.1.197):
 - Of a sub-agent only its tool calls are in the stream, not what it says.
 - A refused call is `subtype: success` with `is_error: true`; its text also comes as an assistant message of the model
   `<synthetic>`. That is the CLI talking, never the agent, so it is no turn and no answer.
+- `init` tells of every MCP server whether it is `connected`. Of one that the agent was to have and had not, the reply
+  is an error: whatever was done without its tools is no answer to the task.
 - `init` names the configured model, with a `[1m]` suffix for the long context; each message names the one that
   answered.
 """
@@ -18,13 +20,16 @@ the choices (2.1.197):
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
 from caliper_pipeline.execution.backends.base import JudgeAnswer
 
 SYNTHETIC = "<synthetic>"
+NO_SERVER = "mcp_server_missing"
+"""Our word for the kind of error; the CLI has none."""
 _LARGEST_COUNT = 10**15
 _FLOOD = 1_000_000
 """Bytes of lines without an event, from which on they are looked at in less detail."""
@@ -35,8 +40,8 @@ _MODEL_USAGE_KEYS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cac
 _TOO_LONG = ("prompt is too long", "piped stdin input exceeds")
 
 
-def read_stream(stdout: bytes) -> AgentReply:
-    """The reply in an event stream. Never raises."""
+def read_stream(stdout: bytes, *, servers: Sequence[str] = ()) -> AgentReply:
+    """The reply in an event stream; `servers`: what the agent was to have. Never raises."""
     stream = _Stream()
     at = 0
     while (brace := stdout.find(b"{", at)) >= 0:
@@ -47,7 +52,12 @@ def read_stream(stdout: bytes) -> AgentReply:
         stream.take(_parsed(stdout[start:end]))
         at = end + 1
     stream.unreadable += _line_count(stdout[at:])
-    return stream.reply()
+    reply = stream.reply()
+    missing = stream.missing(servers)
+    if not missing or reply.cli_error is not None:
+        return reply
+    text = f"the agent ran without the MCP server {missing}"
+    return replace(reply, cli_error=text, error_code=NO_SERVER, finished=False)
 
 
 def read_envelope(stdout: bytes, stderr: bytes, exit_code: int | None) -> JudgeAnswer:
@@ -178,6 +188,15 @@ class _Stream:
             finished=bool(self.results) and error is None,
             unreadable_lines=self.unreadable,
         )
+
+    def missing(self, servers: Sequence[str]) -> str:
+        """Those of the servers that were not there, with their state; empty: none that is known of."""
+        listed = self.init.get("mcp_servers") if self.init is not None else None
+        if not isinstance(listed, list):
+            return ""
+        states = {item.get("name"): item.get("status") for item in listed if isinstance(item, dict)}
+        found = [(name, _text(states.get(name)) or "not listed") for name in servers]
+        return ", ".join(f"{name} ({state})" for name, state in found if state != "connected")
 
     def _answer(self, *, failed: bool) -> str:
         """The last closing text, unless it is an error or blank; then the last thing the agent said."""
