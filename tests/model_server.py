@@ -45,7 +45,7 @@ from urllib.parse import urlsplit
 
 from model_protocols import Protocol, protocol_of
 
-_WORKDIR = re.compile(r"(?:[Ww]orking directory: |<cwd>)(/[^\n\"\\<]*)")
+_WORKDIR = re.compile(r"(?:[Ww]orking directory: |<cwd>\s*)(/[^\n\"\\<]*)")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The records of an attempt, from what its steps and invocations gave. Pure: nothing is run or stored here."""
 
+import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ HOOK_OUTPUT_CHARS = 4_000
 OUTPUT_CHARS = 32_768
 _NOT_STARTED = 127
 """What shells say of a command that could not be started: a hook's exit code, when it has none of its own."""
+_THINKING = re.compile(r":(?:off|minimal|low|medium|high|xhigh|max)\Z")
 
 
 @dataclass(slots=True)
@@ -133,9 +135,11 @@ def _lost_end(result: ProcessResult, reply: AgentReply, limit: int) -> str | Non
 
 
 def _model_warning(asked: str, answered: str) -> list[str]:
-    """A warning when the model that answered is another than the one asked for; an alias is not another."""
-    plain = answered.partition("[")[0]
-    if asked.partition("[")[0] == plain or asked.lower() in plain.lower():
+    """A warning when the model that answered is another than the one asked for. An alias is not another; a provider
+    before it and a level of thinking after it are no part of its name."""
+    plain = answered.partition("[")[0].lower()
+    wanted = _THINKING.sub("", asked.partition("[")[0].lower())
+    if wanted in plain or wanted.rpartition("/")[2] in plain:
         return []
     return [f"asked for {asked}, answered by {answered}"]
 
