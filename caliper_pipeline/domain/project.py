@@ -94,6 +94,8 @@ class Limits(Authored):
     cleanup_seconds: Seconds = 600.0
     assert_seconds: Seconds = 30.0
     judge_seconds: Seconds = 120.0
+    mcp_seconds: Seconds = 30.0
+    """How long the declared MCP servers may take to answer before a run begins."""
     snapshot_bytes: Bytes = 20 * 1024**2
     """How much of a workdir is kept as evidence."""
     stream_bytes: Bytes = 64 * 1024**2

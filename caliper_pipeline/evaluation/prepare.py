@@ -11,7 +11,7 @@ from caliper_pipeline.domain.errors import BadInput, CannotRun
 from caliper_pipeline.domain.prices import price_of
 from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_DOLLARS, MOST_SECONDS, MOST_TOKENS, MOST_WORKERS
 from caliper_pipeline.domain.series import Series
-from caliper_pipeline.domain.skills import resolve_ablation
+from caliper_pipeline.domain.skills import Skill, resolve_ablation
 from caliper_pipeline.evaluation.headers import run_header, task_headers
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
@@ -21,8 +21,9 @@ from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capab
 from caliper_pipeline.execution.backends.registry import make_backend
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.judge.autorater import probe_judge, prompt_version
+from caliper_pipeline.execution.preflight import check_servers
 from caliper_pipeline.execution.process import ProcessLauncher
-from caliper_pipeline.execution.servers import resolve_servers
+from caliper_pipeline.execution.servers import resolve_servers, secret_values
 from caliper_pipeline.sources.skill_source import load_skills
 from caliper_pipeline.sources.spec_file import LoadedSpec, load_spec
 from caliper_pipeline.storage.runs import RunFolder
@@ -35,8 +36,8 @@ def prepare(
 ) -> Evaluation:
     """The evaluation that was asked for, ready to execute.
 
-    `backends` replaces the built-in ones by name (Dagster hands in its resources); `probe`: ask the judge a trivial
-    question before any attempt is paid for. Raises `BadInput`, `CannotRun`
+    `backends` replaces the built-in ones by name (Dagster hands in its resources); `probe`: see that the declared
+    servers live, and ask the judge a trivial question, before any attempt is paid for. Raises `BadInput`, `CannotRun`
     or `StorageError`; then nothing was started and, for a new run, no folder was made.
     """
     _refuse_beyond(request)
@@ -57,17 +58,24 @@ def prepare(
     limits = limits_of(project) | {name: float(v) for name in BUDGETS if (v := getattr(request, name)) is not None}
     info = backend.check(operator, tuple(spec.sandbox.extra_path), engine, loaded.path)
     _refuse_beyond_backend(loaded, request, engine, info.capabilities or backend.capabilities)
-    servers = resolve_servers(
-        {name: server for name, server in spec.mcp.items() if f"mcp:{name}" not in ablated},
-        operator.environment,
-        loaded.directory,
-        str(loaded.path),
-    )
+    # A script needs no server, and neither does grading what was done.
+    starting = not engine.simulated and (existing is None or (probe and _lacks_attempts(existing, request.only, k)))
+    granted = {name: server for name, server in spec.mcp.items() if f"mcp:{name}" not in ablated} if starting else {}
+    servers = resolve_servers(granted, operator.environment, loaded.directory, str(loaded.path))
     judge_info = (
         _check_judge(judge_backend, judge_engine, project, loaded) if judge_backend and judge_engine else BackendInfo()
     )
     if existing is not None:
         _joinable(existing, series, loaded)
+    if probe:
+        check_servers(
+            servers,
+            operator=operator,
+            extra_path=spec.sandbox.extra_path,
+            shown=str(loaded.path),
+            secrets=secret_values(granted, operator.environment),
+            seconds=limits["mcp_seconds"],
+        )
     if judge_backend is not None and judge_engine is not None and probe:
         _probe_judge(judge_backend, judge_engine, project, loaded, limits["judge_seconds"])
     if existing is not None:
@@ -82,9 +90,7 @@ def prepare(
             judge_prompt_version=prompt_version() if judge_engine else None,
             cli_version=info.version,
             judge_cli_version=judge_info.version,
-            loaded_user_customizations=None
-            if isolated
-            else backend.user_layer(operator, tuple(skill.name for skill in skills), tuple(spec.mcp)),
+            loaded_user_customizations=None if isolated else _user_layer(project, loaded, skills, backend),
         )
         folder = project.store.create(header)
         folder.stage_skills(tuple(skill for skill in skills if skill.name not in ablated))
@@ -218,6 +224,24 @@ def _refuse_unpriced(project: Project, request: RunRequest, engines: Iterable[En
             hint="State it in caliper.yaml, in dollars for a million tokens: "
             f"prices: {{'{missing[0]}': {{input: 3, output: 15, cache_read: 0.3, cache_creation: 3.75}}}}",
         )
+
+
+def _user_layer(
+    project: Project, loaded: LoadedSpec, skills: Iterable[Skill], backend: Backend
+) -> tuple[str, ...] | None:
+    """What the attempts will load of the operator's. An empty `mcp:` keeps all servers out."""
+    names = backend.user_layer(project.operator, tuple(skill.name for skill in skills), tuple(loaded.spec.mcp))
+    if names is None or not loaded.spec.mcp_declared or loaded.spec.mcp:
+        return names
+    return tuple(name for name in names if not name.startswith("mcp:"))
+
+
+def _lacks_attempts(folder: RunFolder, only: frozenset[tuple[str, int]] | None, k: int) -> bool:
+    """Whether the run still has agents to start."""
+    header, state = folder.header(), folder.state()
+    ids = {task.name: task.task_id for task in header.tasks}
+    wanted = only or {(name, n) for name in ids for n in range(1, max(k, planned_k(folder)) + 1)}
+    return any((ids.get(name), n) not in state.attempts for name, n in wanted)
 
 
 def _existing(project: Project, run_id: str | None) -> RunFolder | None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from caliper_pipeline.domain.errors import CannotRun
-from caliper_pipeline.execution import server_probe
 from caliper_pipeline.execution.backends.base import Operator, Server
 from caliper_pipeline.execution.command import Command, Launcher, StopToken
 from caliper_pipeline.execution.environment import agent_environment
@@ -30,6 +29,7 @@ from caliper_pipeline.execution.workdir import AttemptFolder, make_attempt_folde
 
 SECONDS = 30.0
 """As long as agent commands wait for a server at most."""
+_PROGRAM = Path(__file__).with_name("server_probe.py")
 _START_SECONDS = 20.0
 _STDERR_LINES = 4
 _STDERR_CHARS = 400
@@ -105,7 +105,7 @@ def _command(servers: Sequence[Server], folder: AttemptFolder, environment: dict
         ],
     }
     return Command(
-        argv=(sys.executable, "-P", str(Path(server_probe.__file__))),
+        argv=(sys.executable, "-P", str(_PROGRAM)),
         env=environment,
         cwd=folder.workdir,
         timeout_seconds=seconds + _START_SECONDS,

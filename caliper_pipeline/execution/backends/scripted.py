@@ -50,7 +50,8 @@ _TEXT_CHARS = 300
 
 class Scripted:
     name = NAME
-    capabilities = Capabilities(token_counter=scripted_tokens)
+    capabilities = Capabilities(mcp=True, history=True, token_counter=scripted_tokens)
+    """A script does what it does: servers are not started, and what was said before it is for the judge to see."""
 
     def __init__(self) -> None:
         self._spec_path: Path | None = None
