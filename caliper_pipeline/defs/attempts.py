@@ -21,6 +21,7 @@ from caliper_pipeline.defs.recording import VERDICTS
 from caliper_pipeline.defs.resources import BackendResource, History, Judge, RunStore, backends_by_name
 from caliper_pipeline.defs.telling import execute, plain_failures
 from caliper_pipeline.evaluation.selection import Options, regrade_chosen, run_chosen
+from caliper_pipeline.execution.budget import Allowance
 
 BACKFILL_TAG = "dagster/backfill"
 
@@ -34,6 +35,17 @@ class AttemptsConfig(Config):
     timeout_seconds: float = Field(default=0.0, ge=0, description="Time limit of one attempt's agent. Default: 120.")
     fail_fast: int = Field(
         default=0, ge=0, description="Give a task up after so many lost attempts in a row. 0 never gives it up."
+    )
+    max_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Start no attempt that may take the run of a series above so many tokens.",
+    )
+    max_cost_usd: float = Field(
+        default=0.0, ge=0, description="The same in dollars, by the prices in caliper.yaml. 0: no limit."
+    )
+    max_tokens_per_attempt: int = Field(
+        default=0, ge=0, description="End an agent that used more tokens than this. 0: no limit."
     )
 
 
@@ -77,6 +89,11 @@ def attempts_and_verdicts(
     context: AssetExecutionContext,
     config: AttemptsConfig,
     claude_code: BackendResource,
+    codex: BackendResource,
+    pi: BackendResource,
+    hermes: BackendResource,
+    claude_api: BackendResource,
+    openai_api: BackendResource,
     scripted: BackendResource,
     judge: Judge,
     run_store: RunStore,
@@ -84,7 +101,7 @@ def attempts_and_verdicts(
 ) -> Iterator[AssetMaterialization | AssetCheckEvaluation]:
     with plain_failures():
         project = run_store.project()
-        backends = backends_by_name([claude_code, scripted])
+        backends = backends_by_name([claude_code, codex, pi, hermes, claude_api, openai_api, scripted])
         wanted = [read_attempt_partition(key) for key in context.partition_keys]
         if not wanted:
             raise Failure("The chosen range holds no partition: its start lies behind its end.", allow_retries=False)
@@ -96,6 +113,9 @@ def attempts_and_verdicts(
                 workers=config.workers or None,
                 timeout_seconds=config.timeout_seconds or None,
                 fail_fast=config.fail_fast or None,
+                allowance=Allowance(
+                    config.max_tokens or None, config.max_cost_usd or None, config.max_tokens_per_attempt or None
+                ),
                 dagster_run_id=context.run.run_id,
                 purpose=context.run.tags.get(BACKFILL_TAG),
             )

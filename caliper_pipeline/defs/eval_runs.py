@@ -23,6 +23,7 @@ from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.resume import resume
 from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.evaluation.standing import summarize
+from caliper_pipeline.execution.budget import Allowance
 
 
 class EvalRunConfig(Config):
@@ -53,6 +54,15 @@ class EvalRunConfig(Config):
     fail_fast: int = Field(
         default=0, ge=0, description="Give a task up after so many lost attempts in a row. 0 never gives it up."
     )
+    max_tokens: int = Field(
+        default=0, ge=0, description="Start no attempt that may take the run above so many tokens. 0: no limit."
+    )
+    max_cost_usd: float = Field(
+        default=0.0, ge=0, description="The same in dollars, by the prices in caliper.yaml. 0: no limit."
+    )
+    max_tokens_per_attempt: int = Field(
+        default=0, ge=0, description="End an agent that used more tokens than this. 0: no limit."
+    )
     isolated: bool | None = Field(
         default=None,
         description="Keep the operator's own rules, skills and servers out of the attempts. Default: as the spec says.",
@@ -61,7 +71,7 @@ class EvalRunConfig(Config):
     resume: str | None = Field(
         default=None,
         description="Id of a stopped, crashed or short run to complete: only what is missing is made. A larger `k` "
-        "tops it up. Everything but `workers` stays as it was.",
+        "tops it up. Everything but `workers` and the budgets stays as it was.",
     )
     record: str | None = Field(
         default=None,
@@ -91,6 +101,11 @@ def eval_runs(
     context: AssetExecutionContext,
     config: EvalRunConfig,
     claude_code: BackendResource,
+    codex: BackendResource,
+    pi: BackendResource,
+    hermes: BackendResource,
+    claude_api: BackendResource,
+    openai_api: BackendResource,
     scripted: BackendResource,
     judge: Judge,
     run_store: RunStore,
@@ -103,7 +118,7 @@ def eval_runs(
             part = parts_of(folder.header())[config.part - 1] if config.part else None
             yield from follow(context, project, folder, part)
         else:
-            backends = backends_by_name([claude_code, scripted])
+            backends = backends_by_name([claude_code, codex, pi, hermes, claude_api, openai_api, scripted])
             evaluation = _evaluation(project, config, judge, backends, context)
             folder = evaluation.folder
             yield from execute(context, project, evaluation, history)
@@ -115,7 +130,16 @@ def _evaluation(
     project: Project, config: EvalRunConfig, judge: Judge, backends: Backends, context: AssetExecutionContext
 ) -> Evaluation:
     if run_id := config.resume or _failed_before(context):
-        return resume(project, run_id=run_id, k=config.k or None, workers=config.workers or None, backends=backends)
+        return resume(
+            project,
+            run_id=run_id,
+            k=config.k or None,
+            workers=config.workers or None,
+            allowance=Allowance(
+                config.max_tokens or None, config.max_cost_usd or None, config.max_tokens_per_attempt or None
+            ),
+            backends=backends,
+        )
     k = config.k or project.config.k
     request = RunRequest(
         spec_path=find_spec(project, config.spec),
@@ -125,6 +149,9 @@ def _evaluation(
         workers=config.workers or None,
         timeout_seconds=config.timeout_seconds or None,
         fail_fast=config.fail_fast or None,
+        max_tokens=config.max_tokens or None,
+        max_cost_usd=config.max_cost_usd or None,
+        max_tokens_per_attempt=config.max_tokens_per_attempt or None,
         ablate=tuple(config.ablate),
         user_customizations=None if config.isolated is None else not config.isolated,
         only=frozenset((name, n) for name in config.tasks for n in range(1, k + 1)) if config.tasks else None,

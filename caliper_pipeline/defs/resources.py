@@ -8,6 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from dagster import ConfigurableResource
 from pydantic import Field
@@ -28,12 +29,15 @@ class BackendResource(ConfigurableResource, ABC):  # type: ignore[type-arg]
     def backend(self) -> Backend: ...
 
 
-class ClaudeCode(BackendResource):
-    """The Claude Code CLI (`claude`), as an agent and as a judge."""
+class AgentCommand(BackendResource, ABC):
+    """An agent that is a command on this machine."""
+
+    name: ClassVar[str]
 
     folder: str = Field(
         default="",
-        description="Folder that holds the `claude` command. Empty: the first one on PATH.",
+        description="Folder that holds the command. Empty: the first one on PATH, or the one that its own variable "
+        "names (CODEX_CLI_PATH, PI_CLI_PATH, HERMES_CLI_PATH).",
     )
     environment: list[str] = Field(
         default=[],
@@ -42,7 +46,50 @@ class ClaudeCode(BackendResource):
     )
 
     def backend(self) -> Backend:
-        return customized(make_backend("claude-code"), folder=self.folder, environment=self.environment)
+        return customized(make_backend(self.name), folder=self.folder, environment=self.environment)
+
+
+class ClaudeCode(AgentCommand):
+    """The Claude Code CLI (`claude`), as an agent and as a judge."""
+
+    name = "claude-code"
+
+
+class Codex(AgentCommand):
+    """The Codex CLI (`codex`), as an agent and as a judge."""
+
+    name = "codex"
+
+
+class Pi(AgentCommand):
+    """The pi CLI (`pi`), as an agent and as a judge."""
+
+    name = "pi"
+
+
+class Hermes(AgentCommand):
+    """The Hermes CLI (`hermes`), as an agent and as a judge."""
+
+    name = "hermes"
+
+
+class ClaudeApi(BackendResource):
+    """Anthropic's Messages API with a small agent of our own, and as a judge. The key is ANTHROPIC_API_KEY."""
+
+    base_url: str = Field(default="", description="Its address. Empty: ANTHROPIC_BASE_URL, else Anthropic's.")
+
+    def backend(self) -> Backend:
+        return customized(make_backend("claude-api"), settings=_set(ANTHROPIC_BASE_URL=self.base_url))
+
+
+class OpenaiApi(BackendResource):
+    """OpenAI's API, or any server that speaks its chat completions, with a small agent of our own, and as a judge.
+    The key is OPENAI_API_KEY; a local server needs none."""
+
+    base_url: str = Field(default="", description="Its address. Empty: OPENAI_BASE_URL, else OpenAI's.")
+
+    def backend(self) -> Backend:
+        return customized(make_backend("openai-api"), settings=_set(OPENAI_BASE_URL=self.base_url))
 
 
 class Scripted(BackendResource):
@@ -104,6 +151,10 @@ class History(ConfigurableResource):  # type: ignore[type-arg]
             history.publish(Path(self.path), [evaluation.folder])
 
 
+def _set(**variables: str) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if value}
+
+
 def backends_by_name(resources: Sequence[BackendResource]) -> dict[str, Backend]:
     return {backend.name: backend for backend in (resource.backend() for resource in resources)}
 
@@ -112,6 +163,11 @@ def default_resources() -> dict[str, object]:
     """Key → resource, as the code location serves them."""
     return {
         "claude_code": ClaudeCode(),
+        "codex": Codex(),
+        "pi": Pi(),
+        "hermes": Hermes(),
+        "claude_api": ClaudeApi(),
+        "openai_api": OpenaiApi(),
         "scripted": Scripted(),
         "judge": Judge(),
         "run_store": RunStore(),

@@ -1,7 +1,7 @@
 """Evaluations for a set of chosen attempts, whatever series they belong to: what a choice of partitions asks for."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
@@ -13,6 +13,7 @@ from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.resume import regrade
 from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.evaluation.standing import runs_holding
+from caliper_pipeline.execution.budget import Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Options:
     workers: int | None = None
     timeout_seconds: float | None = None
     fail_fast: int | None = None
+    allowance: Allowance = field(default_factory=Allowance)
+    """For the run of each series."""
     dagster_run_id: str | None = None
     purpose: str | None = None
     """Processes that name the same purpose add to one run a series. `None`: a run of its own."""
@@ -47,6 +50,9 @@ def run_chosen(
             ablate=entry.ablate,
             user_customizations=not entry.isolated,
             only=chosen,
+            max_tokens=options.allowance.max_tokens,
+            max_cost_usd=options.allowance.max_cost_usd,
+            max_tokens_per_attempt=options.allowance.max_tokens_per_attempt,
             origin="dagster",
             dagster_run_id=options.dagster_run_id,
         )

@@ -3,7 +3,7 @@ agents. Everything else is the backend's own affair.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,19 +22,23 @@ from caliper_pipeline.execution.backends.base import (
 from caliper_pipeline.execution.command import Command, ProcessResult
 
 
-def customized(backend: Backend, *, folder: str = "", environment: Sequence[str] = ()) -> Backend:
+def customized(
+    backend: Backend, *, folder: str = "", environment: Sequence[str] = (), settings: Mapping[str, str] | None = None
+) -> Backend:
     """`folder` is searched for the command before `PATH`; `environment` holds names or globs of variables that
-    agents and judges of this backend may see besides. Without either it is the backend itself."""
-    if not folder and not environment:
+    agents and judges of this backend may see besides; `settings` are variables that this backend finds set to these
+    values. Without any it is the backend itself."""
+    if not folder and not environment and not settings:
         return backend
-    return _Customized(backend, folder, tuple(environment))
+    return _Customized(backend, folder, tuple(environment), settings or {})
 
 
 class _Customized:
-    def __init__(self, inner: Backend, folder: str, environment: tuple[str, ...]) -> None:
+    def __init__(self, inner: Backend, folder: str, environment: tuple[str, ...], settings: Mapping[str, str]) -> None:
         self.inner = inner
         self.folder = folder
         self.environment = environment
+        self.settings = settings
         self.name = inner.name
         self.capabilities = inner.capabilities
 
@@ -97,9 +101,15 @@ class _Customized:
             if any(fnmatchcase(name, pattern) for pattern in self.environment)
         }
         paths = {"PATH": self._search_path(operator)} if self.folder else {}
+        # A folder that is named here goes before the command's own variable, which would go before PATH.
+        environment = {
+            name: value
+            for name, value in operator.environment.items()
+            if not (self.folder and name.endswith("_CLI_PATH"))
+        }
         return replace(
             operator,
-            environment={**operator.environment, **paths},
+            environment={**environment, **paths, **self.settings},
             allowed={**operator.allowed, **paths},
             agent_allowed={**operator.agent_allowed, **added},
         )
