@@ -37,7 +37,9 @@ _WRITE_KEYS = frozenset(
     {"content", "contents", "new_string", "new_str", "old_string", "old_str", "edits", "patch", "diff", "file_text"}
     | {"new_source", "insert_text", "newText", "oldText", "text"}
 )
-_LISTING_TOOL = re.compile(r"(?:.*[_\W])?(?:glob|ls|list\w*|find\w*|tree|search_files|write\w*|edit)", re.IGNORECASE)
+_LISTING_TOOL = re.compile(
+    r"(?:.*[_\W])?(?:glob|ls|list\w*|find\w*|tree|search_files|write\w*|edit|change)", re.IGNORECASE
+)
 _DEPTH = 5
 EVIDENCE_CHARS = 2_000
 """A longer offending string is kept around the place that offends."""

@@ -33,6 +33,13 @@ _SILENT = _words(
     """
 )
 """They print no file's text."""
+_SEARCHERS = _words("grep egrep fgrep rg ag ack")
+_NAMES_ONLY = re.compile(
+    r"-\w*[qclL]\w*|--(?:files(?:-with-matches|-without-match(?:es)?)?|count(?:-matches)?|quiet|silent|type-list)"
+)
+"""Options of searchers that leave the matching text out."""
+_CHOOSING = ("-g", "--glob", "--iglob", "-t", "--type", "--type-not", "--include", "--exclude")
+"""Options of searchers whose value only says which files are looked at."""
 _GIT_READERS = _words("show diff log cat-file grep blame")
 _WRAPPERS = _words("sudo env command time nice nohup exec builtin timeout stdbuf")
 _SHELLS = _words("sh bash zsh dash ksh")
@@ -74,7 +81,7 @@ class _State:
     def _pipeline(self, commands: list[SimpleCommand], depth: int) -> None:
         last = _name_and_words(commands[-1].words)
         seen = not commands[-1].hidden and not (last and last[0] in _SILENT and last[0] != "tee")
-        if last and last[0] in ("grep", "egrep", "fgrep", "rg") and _has_flag(last[1], "qclL"):
+        if last and _names_only(*last):
             seen = False
         for simple in commands:
             self._simple(simple, depth, seen=seen)
@@ -108,8 +115,10 @@ class _State:
         elif name == "find":
             self.uncertain |= seen and any(word.startswith("-exec") for word in rest)
         elif name in _READERS:
-            if seen and not (name == "sed" and _has_flag(rest, "i")):
-                self._read(_arguments(name, rest) + simple.inputs)
+            if seen and not (name == "sed" and _has_flag(rest, "i")) and not _names_only(name, rest):
+                searched = _searched(name, rest)
+                self.uncertain |= len(searched) < len(rest)
+                self._read(_arguments(name, searched) + simple.inputs)
         elif name not in _SILENT:
             self.uncertain |= seen
 
@@ -178,6 +187,24 @@ def _arguments(name: str, words: list[str]) -> list[str]:
     if name in _SCRIPT_FIRST and not any(re.match(r"-\w*[ef]\Z|--(expression|file|regexp)", word) for word in words):
         return plain[1:]
     return plain
+
+
+def _names_only(name: str, words: list[str]) -> bool:
+    return name in _SEARCHERS and any(_NAMES_ONLY.fullmatch(word) for word in words)
+
+
+def _searched(name: str, words: list[str]) -> list[str]:
+    """The words without those that choose among the files below a folder."""
+    if name not in _SEARCHERS:
+        return words
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word in _CHOOSING:
+            next(rest, None)
+        elif not word.startswith(tuple(f"{option}=" for option in _CHOOSING if option.startswith("--"))):
+            kept.append(word)
+    return kept
 
 
 def _has_flag(words: list[str], letters: str) -> bool:
