@@ -265,6 +265,23 @@ class TestHome:
             "events": {"url": "https://host/sse", "headers": {}, "transport": "sse", **common},
         }
 
+    @pytest.mark.parametrize(
+        ("theirs_chosen", "chosen"),
+        [
+            (None, ["hermes-cli", "mcp-web"]),
+            (["file", "terminal"], ["file", "terminal", "mcp-web"]),
+            ([], ["mcp-web"]),
+            ("odd", ["hermes-cli", "mcp-web"]),
+        ],
+    )
+    def test_a_server_may_be_called_like_one_of_the_commands_own_toolsets(
+        self, theirs: Path, home: Path, theirs_chosen: Any, chosen: list[str]
+    ) -> None:
+        config = {} if theirs_chosen is None else {"platform_toolsets": {"cli": theirs_chosen, "telegram": ["x"]}}
+        write(theirs / ".hermes" / "config.yaml", config)
+        Hermes().prepare(invocation(home, operator(theirs), isolated=False, servers=(HTTP,)))
+        assert seeded(home)["platform_toolsets"]["cli"] == chosen
+
     def test_the_agents_shell_gets_the_path_of_the_attempt(self, theirs: Path, home: Path) -> None:
         Hermes().prepare(invocation(home, operator(theirs), extra_path=("/it's here",)))
         text = (home / ".hermes" / "shell.sh").read_text(encoding="utf-8")
@@ -491,7 +508,7 @@ class TestReading:
 
     def test_a_declared_server_that_did_not_start_makes_the_attempt_unusable(self, theirs: Path, home: Path) -> None:
         log = (
-            "INFO MCP server 'web' (http): registered 2 tool(s): a, b\n"
+            "INFO MCP server 'web' (HTTP): registered 2 tool(s): a, b\n"
             "WARNING Failed to connect to MCP server 'echo-srv' (command=/bin/echo): Connection closed\n"
         )
         session = {"id": "s", "messages": [{"role": "assistant", "content": "ok"}]}

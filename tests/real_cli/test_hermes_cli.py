@@ -14,6 +14,7 @@ from typing import Any
 import mcp_server
 import pytest
 import yaml
+from mcp_server import McpServer
 from model_server import ModelServer, Request
 
 from caliper_pipeline.domain.engine import Engine
@@ -233,18 +234,27 @@ def test_tools_and_a_sub_agent_write_files_that_an_assert_then_checks(real: Real
     assert checked.passed is True, checked.evidence
 
 
-def test_a_declared_server_is_waited_for_and_its_tool_called(real: Real) -> None:
+def test_declared_servers_are_waited_for_and_their_tools_called(real: Real) -> None:
     # Slower than the single shot would wait for by itself.
     script = (str(mcp_server.SCRIPT), "--slow", "3")
-    server = Server("test-srv", "stdio", command=sys.executable, args=script, env={"TOKEN": "t-1"})
-    call = {"name": "mcp__test_srv__env", "input": {"text": "TOKEN"}}
-    ran = real.attempt(
-        {"turns": [{"tools": [call]}, {"text": "ok"}]}, servers=(server,), declared_servers=("test-srv",)
-    )
-    assert "mcp__test_srv__shout" in ran.requests[0].tools
-    assert (ran.reply.turns[0].tool_name, ran.reply.mcp_servers) == ("mcp__test-srv__env", ("test-srv",))
-    assert "t-1" in ran.reply.turns[1].content
-    assert (ran.reply.turns[1].is_error, ran.reply.finished) == (False, True)
+    calls = [
+        {"name": "mcp__test_srv__env", "input": {"text": "TOKEN"}},
+        {"name": "mcp__web__shout", "input": {"text": "over http"}},
+        {"name": "mcp__events__shout", "input": {"text": "over sse"}},
+    ]
+    with McpServer("http", token="secret") as web, McpServer("sse") as events:
+        servers = (
+            Server("test-srv", "stdio", command=sys.executable, args=script, env={"TOKEN": "t-1"}),
+            Server("web", "http", url=web.url, headers={"Authorization": "Bearer secret"}),
+            Server("events", "sse", url=events.url),
+        )
+        ran = real.attempt({"turns": [{"tools": calls}, {"text": "ok"}]}, servers=servers)
+    assert {"mcp__test_srv__shout", "mcp__web__echo", "mcp__events__echo"} <= set(ran.requests[0].tools)
+    assert ran.steps[:3] == ["mcp__test-srv__env", "mcp__web__shout", "mcp__events__shout"]
+    for turn, words in zip(ran.reply.turns[3:6], ("t-1", "OVER HTTP", "OVER SSE"), strict=True):
+        assert words in turn.content
+        assert turn.is_error is False
+    assert (sorted(ran.reply.mcp_servers or ()), ran.reply.finished) == (["events", "test-srv", "web"], True)
 
 
 @pytest.mark.parametrize(

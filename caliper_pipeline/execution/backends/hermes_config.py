@@ -116,9 +116,11 @@ def attempt_config(
         own = config["terminal"].get("shell_init_files")
         config["terminal"]["shell_init_files"] = [*(own if isinstance(own, list) else ()), str(shell_init)]
     own_servers = {} if isolated else user_servers(theirs, declared)
-    listed = {**own_servers, **{server.name: server_entry(server) for server in servers}}
-    if listed:
-        config["mcp_servers"] = listed
+    given = {server.name: server_entry(server) for server in servers}
+    if own_servers or given:
+        config["mcp_servers"] = {**own_servers, **given}
+    if given:
+        config["platform_toolsets"] = _with_tools_of(given, config.get("platform_toolsets"))
     return config
 
 
@@ -156,6 +158,15 @@ def external_skill_folders(theirs: Mapping[str, Any], home: Path) -> Sequence[Pa
         listed = [listed]
     names = [name for name in listed if isinstance(name, str) and name] if isinstance(listed, list) else []
     return [Path(str(home) + name[1:] if name == "~" or name.startswith("~/") else name) for name in names]
+
+
+def _with_tools_of(servers: Iterable[str], toolsets: Any) -> dict[str, Any]:
+    """The operator's choice of tools, and those of the servers. By their plain names a server called `web` or `memory`
+    would bring hermes' own tools of that name instead of its own."""
+    chosen = dict(toolsets) if isinstance(toolsets, dict) else {}
+    before = chosen.get("cli")
+    own = before if isinstance(before, list) else ["hermes-cli"]
+    return {**chosen, "cli": [*own, *(f"mcp-{name}" for name in servers)]}
 
 
 def _needed(theirs: Mapping[str, Any]) -> dict[str, Any]:

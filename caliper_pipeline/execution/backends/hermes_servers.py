@@ -1,7 +1,8 @@
 """MCP servers of a hermes attempt: how they are written down, what their tools are called, which were reached.
 
 Hermes calls a tool `mcp__<server>__<tool>`, with `_` for all in the server's name that is no letter or digit. A server
-that does not start is left out without a word but in the log; it is tried three times more, in 7 s.
+that does not start is left out without a word but in the log; it is tried three times more, in 7 s. So is one that is
+called like a toolset of hermes' own, if that is all that names it (see `hermes_config`).
 """
 
 import re
@@ -13,7 +14,7 @@ from caliper_pipeline.execution.backends.base import Server
 
 START_SECONDS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]")
-_REACHED = re.compile(r"MCP server '(.+?)' \([a-z]+\): registered \d+ tool")
+_REACHED = re.compile(r"MCP server '(.+?)' \([A-Za-z]+\): registered \d+ tool")
 _MISSED = re.compile(r"Failed to connect to MCP server '(.+?)'(?: \(.*?\))?:(.*)")
 
 
