@@ -97,6 +97,58 @@ class TestLogin:
         assert (agent / "models.json").read_text(encoding="utf-8") == broken
 
 
+class TestRenewal:
+    """A login by account that would not outlast the attempt is renewed by the operator's own CLI."""
+
+    def renewing(self, theirs: Path, version: str = NEW, *, works: bool = True) -> Operator:
+        """A pi that renews a login for ten hours, and counts how often it is asked."""
+        new = int(time.time() + 36_000) * 1000
+        renewal = f'sed -i "s/[0-9]\\{{10,\\}}/{new}/" {theirs}/auth.json' if works else "exit 1"
+        told = '[ "$1" = auth ] || exec cat "$(dirname "$0")/version"'
+        script = f'#!/bin/sh\n{told}\necho "$@" >> {theirs}/asked\n{renewal}\n'
+        pi_at(theirs.parents[2] / f"bin-{version}", version, script=script)
+        return op(theirs, version)
+
+    def login(self, theirs: Path, seconds: float, kind: str = "oauth") -> None:
+        credential = {"type": kind, "access": "a", "refresh": "r", "expires": int((time.time() + seconds) * 1000)}
+        write(theirs / "auth.json", {"lab": credential})
+
+    def asked(self, theirs: Path) -> list[str]:
+        file = theirs / "asked"
+        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    def test_what_is_copied_outlasts_the_attempt(self, theirs: Path, home: Path, agent: Path) -> None:
+        by = self.renewing(theirs)
+        self.login(theirs, 200)
+        for _ in range(3):
+            Pi().prepare(invocation(home, by))
+        assert self.asked(theirs) == ["auth print-bearer-token --provider lab --min-expiry 480000ms"]
+        assert read_json(agent / "auth.json")["lab"]["expires"] > (time.time() + 30_000) * 1000
+
+    def test_one_that_cannot_be_renewed_is_not_tried_for_each_attempt(self, theirs: Path, home: Path) -> None:
+        by = self.renewing(theirs, works=False)
+        self.login(theirs, -5)
+        for _ in range(3):
+            Pi().prepare(invocation(home, by))
+        assert len(self.asked(theirs)) == 1
+
+    @pytest.mark.parametrize(
+        ("seconds", "kind", "version"), [(3_600, "oauth", NEW), (5, "api_key", NEW), (5, "oauth", OLD)]
+    )
+    def test_others_are_left_alone(self, theirs: Path, home: Path, seconds: float, kind: str, version: str) -> None:
+        by = self.renewing(theirs, version)
+        self.login(theirs, seconds, kind)
+        Pi().prepare(invocation(home, by))
+        assert self.asked(theirs) == []
+
+    @pytest.mark.parametrize("expires", [None, "soon", True, [], {}])
+    def test_an_odd_end_is_none(self, theirs: Path, home: Path, expires: Any) -> None:
+        by = self.renewing(theirs)
+        write(theirs / "auth.json", {"lab": {"type": "oauth", "expires": expires}, "odd": 5})
+        Pi().prepare(invocation(home, by))
+        assert self.asked(theirs) == []
+
+
 class TestValues:
     """Credentials that a variable or a command holds are resolved outside, where they are set."""
 

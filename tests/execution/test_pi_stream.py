@@ -14,7 +14,7 @@ from caliper_pipeline.domain.observations import observe_activation
 from caliper_pipeline.domain.plain import to_plain
 from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.execution.backends.pi import Pi
-from caliper_pipeline.execution.backends.pi_stream import read_session, read_stream
+from caliper_pipeline.execution.backends.pi_stream import read_session, read_stream, tokens_so_far
 from caliper_pipeline.execution.command import ProcessResult
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "pi"
@@ -535,6 +535,14 @@ def test_tokens_of_all_messages_and_of_what_tools_spent_are_added() -> None:
     assert read_stream(stream(says("x", usage=usage), tool, warm, says("y", usage=usage))).usage == Usage(
         400, 40, 0, 20
     )
+
+
+def test_tokens_are_counted_while_the_agent_works() -> None:
+    output = recorded("1.6.0", "skill-agent-dir-activated").stdout
+    counts = [tokens_so_far(output[: len(output) * part // 10]) for part in range(11)]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1], len(set(counts))) == (0, 330, 4)
+    assert tokens_so_far(b"odd\n{}\n") == 0
 
 
 def test_bytes_that_are_no_utf8_are_replaced() -> None:

@@ -248,6 +248,13 @@ class TestServers:
         assert (sorted(servers), servers["my-docs"]["command"]) == (["my-docs", "own"], "z")
         assert Pi().user_layer(by, (), ("my-docs", "mail")) == ("mcp:own",)
 
+    def test_an_empty_declaration_keeps_them_all_out(self, theirs: Path, by: Operator, home: Path) -> None:
+        write(theirs / "mcp.json", {"mcpServers": {"own": {"command": "y"}}})
+        given = invocation(home, by, isolated=False, declared_servers=())
+        Pi().prepare(given)
+        assert loaded(home) == set()
+        assert "--no-mcp" in Pi().command(given).argv
+
     def test_a_declared_one_needs_the_support_that_the_operator_switched_off(
         self, theirs: Path, by: Operator, home: Path
     ) -> None:

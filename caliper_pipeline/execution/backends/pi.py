@@ -16,6 +16,7 @@ Measured on 0.74.2, 0.79.0, 1.3.0 and 1.6.0, and behind what is done:
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
@@ -38,7 +39,7 @@ from caliper_pipeline.execution.backends.pi_cli import (
     Cli,
     find_cli,
 )
-from caliper_pipeline.execution.backends.pi_stream import read_session, read_stream
+from caliper_pipeline.execution.backends.pi_stream import read_session, read_stream, tokens_so_far
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
 
@@ -59,7 +60,7 @@ _TOO_LONG = re.compile(
 
 class Pi:
     name = NAME
-    capabilities = Capabilities(mcp=True, history=True, user_customizations=True)
+    capabilities = Capabilities(mcp=True, history=True, user_customizations=True, token_counter=tokens_so_far)
 
     def check(
         self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
@@ -67,15 +68,11 @@ class Pi:
         """Find the command and ask its version, once. Raises `MissingCli`, or `CannotRun` for what cannot work."""
         pi_home.check_files(operator)
         cli = find_cli(operator, extra_path)
-        why = (
-            {}
-            if cli.since(MCP_SINCE)
-            else {
-                "mcp": f"pi {cli.version_text} ({cli.binary}) has no MCP; it needs version "
-                f"{'.'.join(map(str, MCP_SINCE))} or newer."
-            }
-        )
-        can = Capabilities(mcp=not why, history=True, user_customizations=True, why_not=why)
+        can = self.capabilities
+        if not cli.since(MCP_SINCE):
+            needed = ".".join(map(str, MCP_SINCE))
+            why = f"pi {cli.version_text} ({cli.binary}) has no MCP; it needs version {needed} or newer."
+            can = replace(can, mcp=False, why_not={"mcp": why})
         return BackendInfo(str(cli.binary), cli.version_text, can)
 
     def skills_root(self, home: Path) -> Path:
@@ -97,12 +94,14 @@ class Pi:
     def prepare(self, invocation: Invocation) -> None:
         operator, home = invocation.operator, invocation.home
         cli = find_cli(operator, invocation.extra_path)
-        pi_home.seed_login(operator, cli, home)
+        pi_home.seed_login(operator, cli, home, invocation.timeout_seconds)
         settings = pi_settings.isolated_settings(pi_home.read_settings(operator))
         theirs = {}
         if not invocation.isolated:
-            declared = invocation.declared_servers or tuple(server.name for server in invocation.servers)
+            declared = invocation.declared_servers or ()
             layer = pi_user.find_layer(operator, cli, (*invocation.skills, *invocation.ablated), declared)
+            if _alone(invocation):
+                layer.servers = {}
             settings = pi_user.install(layer, operator, home, servers_declared=bool(invocation.servers))
             theirs = pi_values.servers_file(layer.servers, pi_values.resolver(operator, cli))
         pi_home.seed_settings(home, settings, invocation.timeout_seconds)
@@ -119,7 +118,7 @@ class Pi:
         flags = []
         if cli.since(APPROVE_SINCE):
             flags.append("--approve")
-        if invocation.isolated and not invocation.servers and cli.since(MCP_SINCE):
+        if _alone(invocation) and not invocation.servers and cli.since(MCP_SINCE):
             flags.append("--no-mcp")
         return self._command(invocation, cli, flags, session=invocation.session, extra_path=invocation.extra_path)
 
@@ -156,7 +155,7 @@ class Pi:
 
     def prepare_judge(self, invocation: JudgeInvocation) -> None:
         operator, home = invocation.operator, invocation.home
-        pi_home.seed_login(operator, find_cli(operator), home)
+        pi_home.seed_login(operator, find_cli(operator), home, invocation.timeout_seconds)
         settings = pi_settings.isolated_settings(pi_home.read_settings(operator))
         pi_home.seed_settings(home, settings, invocation.timeout_seconds)
 
@@ -183,6 +182,11 @@ class Pi:
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
         return pi_refusals.explain(refusal, engine, judge=judge)
+
+
+def _alone(invocation: Invocation) -> bool:
+    """Nothing but declared servers may be there."""
+    return invocation.isolated or invocation.declared_servers == ()
 
 
 def _environment(invocation: Invocation | JudgeInvocation, cli: Cli, extra_path: tuple[str, ...]) -> dict[str, str]:

@@ -5,8 +5,7 @@ a login cross whole, since the CLI reads nothing of a person's out of them: `aut
 credentials resolved, see `pi_values`) and the catalogue of models that the CLI fetched last, which it may not fetch
 anew in an attempt. `settings.json` crosses in part (see `pi_settings`).
 
-A login by account is a token that is renewed now and then, and the renewal may end the old one. An attempt that has
-to renew its copy would log the operator out; not covered.
+A login by account is renewed before it is copied (see `pi_login`); not covered: versions that have no command for it.
 """
 
 import json
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from caliper_pipeline.domain.errors import CannotRun
-from caliper_pipeline.execution.backends import pi_settings, pi_values
+from caliper_pipeline.execution.backends import pi_login, pi_settings, pi_values
 from caliper_pipeline.execution.backends.base import Operator, Server
 from caliper_pipeline.execution.backends.home_files import write_private
 from caliper_pipeline.execution.backends.json_lines import mapping
@@ -57,9 +56,10 @@ def check_files(operator: Operator) -> None:
             raise CannotRun(f"{path}: must hold a JSON object.", hint="Mend it, or move it away.")
 
 
-def seed_login(operator: Operator, cli: Cli, home: Path) -> None:
-    """Copy what it takes to reach the models."""
+def seed_login(operator: Operator, cli: Cli, home: Path, timeout_seconds: float) -> None:
+    """Copy what it takes to reach the models, for as long as the attempt may last."""
     source, target = operator_folder(operator), agent_folder(home)
+    pi_login.renew(operator, cli, source / "auth.json", timeout_seconds)
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     resolved = pi_values.resolver(operator, cli)
     credentials = mapping(pi_values.read_file(source / "auth.json"))

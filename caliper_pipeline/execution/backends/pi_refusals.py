@@ -56,11 +56,14 @@ _MARKERS: tuple[Marker, ...] = (
     ),
 )
 _OPTION = re.compile(r"Error: Unknown options?:", re.IGNORECASE)
-_LOG_IN = "Start `pi` and use /login, or set the provider's API key in the environment"
+_LOG_IN = (
+    "Start `pi` and use /login (newer versions: `pi auth login PROVIDER`), or set the provider's API key in the "
+    "environment"
+)
 
 
 def refusal(result: ProcessResult, reply: AgentReply) -> Refusal | None:
-    if result.timed_out or result.cancelled or result.exit_code is None:
+    if result.timed_out or result.cancelled or result.ended_because or result.exit_code is None:
         return None
     texts = [reply.cli_error]
     if result.exit_code != 0 or not reply.spoke:

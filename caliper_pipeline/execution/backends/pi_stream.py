@@ -31,6 +31,7 @@ from caliper_pipeline.execution.backends.json_lines import (
 )
 
 _UPDATES = (b'{"type":"message_update"', b'{"type":"tool_execution_update"', b'{"type":"message_start"')
+_NO_TOKENS = (*_UPDATES, b'{"type":"turn_end"', b'{"type":"agent_end"', b'{"type":"tool_execution_')
 _USAGE_KEYS = ("input", "output", "cacheRead", "cacheWrite")
 _FAILED = ("error", "aborted")
 _STATUS = re.compile(r"(?:[^{\n]{0,80}\()?([45]\d\d)\b")
@@ -41,6 +42,12 @@ _MCP_NAME = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
 def read_stream(stdout: bytes, servers: Sequence[str] = ()) -> AgentReply:
     """The reply in an event stream. Never raises. `servers`: the names that tools may belong to."""
     return _read(events_in(stdout, passed_over=_UPDATES), _Stream(servers))
+
+
+def tokens_so_far(stdout: bytes) -> int:
+    """What the messages that have ended took."""
+    usage = _read(events_in(stdout, passed_over=_NO_TOKENS), _Stream(())).usage
+    return (usage.total_tokens or 0) if usage is not None else 0
 
 
 def read_session(session: bytes, planted: int, servers: Sequence[str] = ()) -> AgentReply:
