@@ -10,7 +10,7 @@ import pytest
 from caliper_pipeline.domain.plain import to_plain
 from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.execution.backends.claude_code import ClaudeCode
-from caliper_pipeline.execution.backends.claude_stream import read_envelope, read_stream
+from caliper_pipeline.execution.backends.claude_stream import read_envelope, read_stream, tokens_so_far
 from caliper_pipeline.execution.command import ProcessResult
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "claude-code"
@@ -453,3 +453,21 @@ class TestJudgeEnvelope:
     def test_a_prompt_that_is_too_long_is_told_apart(self, stdout: bytes | None, stderr: bytes) -> None:
         long = recorded("error-400-prompt-too-long").stdout if stdout is None else stdout
         assert read_envelope(long, stderr, 1).too_long
+
+
+def test_tokens_are_counted_while_the_agent_works() -> None:
+    def said(message_id: str, **usage: int) -> dict[str, Any]:
+        message = {"id": message_id, "model": "m", "content": [{"type": "text", "text": "x"}], "usage": usage}
+        return {"type": "assistant", "message": message}
+
+    events = [
+        said("a", input_tokens=100, output_tokens=1, cache_read_input_tokens=50),
+        said("a", input_tokens=100, output_tokens=1, cache_read_input_tokens=50),
+        {"type": "user", "message": {"content": []}},
+        said("b", input_tokens=10, output_tokens=2),
+    ]
+    output = "\n".join(map(json.dumps, events)).encode() + b'\n{"type": "assist'
+    assert tokens_so_far(output) == 163
+    total = {"type": "result", "usage": {"input_tokens": 110, "output_tokens": 90, "cache_read_input_tokens": 50}}
+    assert tokens_so_far(output + b"\n" + json.dumps(total).encode()) == 250
+    assert tokens_so_far(b"nothing") == 0

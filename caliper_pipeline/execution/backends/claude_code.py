@@ -39,7 +39,8 @@ from caliper_pipeline.execution.backends.base import (
     Refusal,
 )
 from caliper_pipeline.execution.backends.claude_session import plant_session
-from caliper_pipeline.execution.backends.claude_stream import NO_SERVER, plain_lines, read_envelope, read_stream
+from caliper_pipeline.execution.backends.claude_stream import NO_SERVER, read_envelope, read_stream, tokens_so_far
+from caliper_pipeline.execution.backends.json_lines import plain_lines
 from caliper_pipeline.execution.backends.refusals import Complaint
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
@@ -79,7 +80,7 @@ _CLOUD_FILES = (
 
 class ClaudeCode:
     name = NAME
-    capabilities = Capabilities(mcp=True, history=True, user_customizations=True)
+    capabilities = Capabilities(mcp=True, history=True, user_customizations=True, token_counter=tokens_so_far)
 
     def check(
         self, operator: Operator, extra_path: tuple[str, ...], engine: Engine, spec_path: Path | None
