@@ -33,9 +33,13 @@ def plan_lines(plan: PlannedRun) -> Iterator[str]:
             yield f"skill    {skill.name} is left out"
     for name, reached in plan.servers.items():
         yield f"server   {name}: {_cut(reached)}"
+    shared = [
+        lines for lines in _agent_lines(plan.tasks[0]) if all(lines in _agent_lines(other) for other in plan.tasks)
+    ]
+    yield from shared
     for planned in plan.tasks:
         yield ""
-        yield from _task_lines(planned)
+        yield from _task_lines(planned, shared)
     for text in plan.warnings:
         yield ""
         yield f"warning: {text}"
@@ -43,16 +47,23 @@ def plan_lines(plan: PlannedRun) -> Iterator[str]:
     yield "Nothing was started, and nothing was paid for."
 
 
-def _task_lines(planned: PlannedTask) -> Iterator[str]:
+def _agent_lines(planned: PlannedTask) -> list[str]:
+    given = f" < {planned.stdin_bytes:,} bytes" if planned.stdin_bytes else ""
+    return [
+        f"agent    {_command(planned.argv)}{given}",
+        f"home     {', '.join(planned.home_files) or 'empty'}",
+        f"sees     {', '.join(planned.environment)}",
+    ]
+
+
+def _task_lines(planned: PlannedTask, shared: list[str]) -> Iterator[str]:
     task = planned.task
     yield f"task     {task.name}"
     if task.history is not None:
         yield "history  planted before the prompt"
     if task.setup is not None:
         yield f"setup    {_cut(task.setup)}"
-    yield f"agent    {_command(planned.argv)}" + (f" < {planned.stdin_bytes:,} bytes" if planned.stdin_bytes else "")
-    yield f"home     {', '.join(planned.home_files) or 'empty'}"
-    yield f"sees     {', '.join(planned.environment)}"
+    yield from (line for line in _agent_lines(planned) if line not in shared)
     checks = [
         text
         for text, there in (
