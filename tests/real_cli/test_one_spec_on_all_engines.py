@@ -5,6 +5,8 @@ Each engine is installed and logged in as a person would have it, with the loopb
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,8 +134,9 @@ def setups(request: pytest.FixtureRequest) -> dict[str, Callable[[str], Setup]]:
     }
 
 
-def run(folder: Path, setup: Setup, *arguments: str) -> subprocess.CompletedProcess[str]:
-    home = folder / "home"
+def start(folder: Path, setup: Setup, *arguments: str) -> "subprocess.Popen[str]":
+    home, temp = folder / "home", folder / "temp"
+    temp.mkdir(exist_ok=True)
     for name, text in setup.files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text, encoding="utf-8")
@@ -149,20 +152,63 @@ def run(folder: Path, setup: Setup, *arguments: str) -> subprocess.CompletedProc
         "COLUMNS": "200",
         "CALIPER_RECORDER": "off",
         "NO_PROXY": "127.0.0.1",
+        "TMPDIR": str(temp),
         **setup.environment,
     }
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "caliper_pipeline.interfaces.cli", *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=180,
     )
 
 
-@pytest.mark.parametrize("engine", ["claude-code", "codex", "pi", "hermes", "claude-api", "openai-api"])
+def run(folder: Path, setup: Setup, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    process = start(folder, setup, *arguments)
+    out, err = process.communicate(timeout=180)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def left_in(folder: Path) -> list[str]:
+    """Files of attempts that are still there, whether of a home or of a workdir."""
+    return [str(path.relative_to(folder)) for path in (folder / "temp").rglob("*") if path.is_file()]
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes that were started from the folder, told by their environment; none of a test beside this one."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (place / "environ").read_bytes()
+            if str(folder).encode() in told and (place / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(int(place.name))
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def await_end(pids: list[int]) -> list[int]:
+    """Those that are still there after 20 s, waiting for each without looking at the clock."""
+    still = []
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ready, _, _ = select.select([fd], [], [], 20.0)
+        os.close(fd)
+        if not ready:
+            still.append(pid)
+    return still
+
+
+ENGINES = ["claude-code", "codex", "pi", "hermes", "claude-api", "openai-api"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_spec_gives_the_same_results_on(
     engine: str, tmp_path: Path, models: ModelServer, setups: dict[str, Callable[[str], Setup]]
 ) -> None:
@@ -179,6 +225,7 @@ def test_the_spec_gives_the_same_results_on(
     (tmp_path / "home").mkdir()
     done = run(tmp_path, setup, "run", "it.eval.yaml", "--k", "1", "--model", setup.engine)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (left_in(tmp_path), processes_of(tmp_path)) == ([], [])
 
     (path,) = (tmp_path / ".caliper" / "results").glob("*/*.json")
     results = json.loads(path.read_text(encoding="utf-8"))
@@ -205,3 +252,29 @@ def test_the_spec_gives_the_same_results_on(
         "usage": 60,
         "cli_version": True,
     }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_stays_behind_when_the_run_is_ended_amid_a_tool_of(
+    engine: str, ending: str, tmp_path: Path, models: ModelServer, setups: dict[str, Callable[[str], Setup]]
+) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    scenario: dict[str, Any] = {"when": [{"text": "Nothing is to be judged yet", "turns": [{"text": VERDICT}]}]}
+    setup = setups[engine](models.add(scenario))
+    (key,) = setup.count["input"]
+    wait = {"name": setup.count["name"], "input": {key: f"echo $$ > {begun}; sleep 300"}}
+    scenario["turns"] = [{"tools": [wait]}]
+    (tmp_path / "home").mkdir()
+    process = start(tmp_path, setup, "run", "it.eval.yaml", "--k", "1", "--model", setup.engine)
+    begun.read_text(encoding="utf-8")  # comes once the tool runs
+    started = processes_of(tmp_path)
+    process.send_signal(signal.Signals[ending])
+    process.communicate(timeout=60)
+    assert await_end(started) == []
+    if ending == "SIGKILL":  # nobody was left to tidy up: the next run does
+        (tmp_path / "it.script.yaml").write_text("tasks: {'*': {steps: [{say: Two.}]}}\n", encoding="utf-8")
+        run(tmp_path, Setup("scripted", {}, {}), "run", "it.eval.yaml", "--k", "1", "--model", "scripted")
+    assert (left_in(tmp_path), processes_of(tmp_path)) == ([], [])

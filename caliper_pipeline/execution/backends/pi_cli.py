@@ -84,7 +84,9 @@ def find_cli(operator: Operator, extra_path: tuple[str, ...] = ()) -> Cli:
     node = _node_beside(binary)
     search = os.pathsep.join([str(node.parent), path]) if node is not None else path
     start = (str(binary),) if node is None else (str(node), str(binary))
-    env = {**operator.allowed, "HOME": str(operator.home), "PATH": search, "PI_OFFLINE": "1"}
+    # Asking for a version leaves nothing behind, not even compiled code in the temporary folder.
+    quiet = {"PI_OFFLINE": "1", "NODE_DISABLE_COMPILE_CACHE": "1"}
+    env = {**operator.allowed, "HOME": str(operator.home), "PATH": search, **quiet}
     try:
         version = _version(start, _changed(binary), tuple(sorted(env.items())))
     except _NoVersion as error:
