@@ -77,7 +77,8 @@ class MissingCli(CannotRun):
 
 
 class LoginRequired(CannotRun):
-    pass
+    login_command: tuple[str, ...] | None = None
+    """What a person runs to log in, once somebody who knows the backend has said so. `None`: there is no command."""
 
 
 class SpendingCap(CannotRun):
