@@ -36,8 +36,8 @@ def person(tmp_path: Path, service: OAuthServer) -> Operator:
     return Operator(environment=environment, allowed={}, agent_allowed={}, home=tmp_path)
 
 
-def signed_in(person: Operator, show: Any = in_background(browser), **more: Any) -> Login:
-    return sign_in(person, show, **{"limit_seconds": 20.0, "port": 0, **more})
+def signed_in(person: Operator, play: Any = browser, **more: Any) -> Login:
+    return sign_in(person, in_background(play), **{"limit_seconds": 20.0, "port": 0, **more})
 
 
 def stored(person: Operator, service: OAuthServer, *, left: float = 10.0, **more: Any) -> Login:
@@ -112,7 +112,7 @@ def test_an_answer_with_another_state_is_turned_away_and_the_right_one_still_cou
         pages.append(browser(asked["redirect_uri"].replace("/auth/callback", "/"))[0])
         pages.append(browser(address)[0])
 
-    login = signed_in(person, in_background(play))
+    login = signed_in(person, play)
     assert store.load(person) == login
     assert pages[:2] == [400, 404]
 
@@ -188,7 +188,7 @@ def test_another_account_does_not_replace_the_one_that_is_signed_in(person: Oper
 
 
 def test_a_person_who_does_not_come_back_is_waited_for_no_longer_than_the_limit(person: Operator) -> None:
-    with pytest.raises(CannotRun, match="within 0.05 seconds"):
+    with pytest.raises(CannotRun, match=r"within 0\.05 seconds"):
         signed_in(person, lambda address: None, limit_seconds=0.05)
 
 
@@ -281,7 +281,7 @@ def test_a_busy_or_silent_service_is_asked_again_after_one_and_three_seconds(
 def test_a_refusal_is_remembered_and_the_used_up_token_not_tried_again(person: Operator, service: OAuthServer) -> None:
     stored(person, service, refresh_token="unknown")
     for _ in range(2):
-        with pytest.raises(LoginRequired, match="Not logged in to ChatGPT.*invalid_grant") as refused:
+        with pytest.raises(LoginRequired, match=r"Not logged in to ChatGPT.*invalid_grant") as refused:
             access_token(person, 120, wait=never)
         assert refused.value.login_command == ("caliper", "login", "chatgpt")
     assert service.refreshes == 1
