@@ -17,13 +17,14 @@ from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, planned_k
 from caliper_pipeline.evaluation.settings import BUDGETS, allowance_of, limits_of
-from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capabilities
+from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capabilities, Invocation, Server
 from caliper_pipeline.execution.backends.registry import make_backend
 from caliper_pipeline.execution.command import StopToken
 from caliper_pipeline.execution.judge.autorater import probe_judge, prompt_version
 from caliper_pipeline.execution.preflight import check_servers
 from caliper_pipeline.execution.process import ProcessLauncher
 from caliper_pipeline.execution.servers import resolve_servers, secret_values
+from caliper_pipeline.execution.workdir import make_attempt_folder
 from caliper_pipeline.sources.skill_source import load_skills
 from caliper_pipeline.sources.spec_file import LoadedSpec, load_spec
 from caliper_pipeline.storage.runs import RunFolder
@@ -67,6 +68,17 @@ def prepare(
     )
     if existing is not None:
         _joinable(existing, series, loaded)
+    if not engine.simulated:
+        _rehearse(
+            backend,
+            engine,
+            project,
+            loaded,
+            isolated=isolated,
+            skills=tuple(skill.name for skill in skills if skill.name not in ablated),
+            ablated=ablated,
+            servers=servers,
+        )
     if probe:
         check_servers(
             servers,
@@ -172,6 +184,39 @@ def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
         raise CannotRun(f"The {engine.backend} judge cannot run: {found}", hint="Use --judge-model for another one.")
     if found is not None:
         raise backend.explain(found, engine, judge=True)
+
+
+def _rehearse(
+    backend: Backend,
+    engine: Engine,
+    project: Project,
+    loaded: LoadedSpec,
+    *,
+    isolated: bool,
+    skills: tuple[str, ...],
+    ablated: tuple[str, ...],
+    servers: tuple[Server, ...],
+) -> None:
+    """Makes a home ready as for an attempt and throws it away: what cannot be made ready is refused here, before any
+    `setup`. Raises `CannotRun`."""
+    with make_attempt_folder() as folder:
+        backend.prepare(
+            Invocation(
+                engine=engine,
+                prompt="",
+                home=folder.home,
+                workdir=folder.workdir,
+                operator=project.operator,
+                timeout_seconds=project.config.timeout_seconds,
+                isolated=isolated,
+                extra_path=tuple(loaded.spec.sandbox.extra_path),
+                skills=skills,
+                ablated=ablated,
+                spec_path=loaded.path,
+                servers=servers,
+                declared_servers=tuple(loaded.spec.mcp) if loaded.spec.mcp_declared else None,
+            )
+        )
 
 
 def _refuse_beyond_backend(loaded: LoadedSpec, request: RunRequest, engine: Engine, can: Capabilities) -> None:

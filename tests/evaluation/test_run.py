@@ -1,15 +1,18 @@
 """An evaluation from the spec to its score, and what is kept when it ends early."""
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.errors import BadInput, CannotRun
 from caliper_pipeline.domain.records import AttemptRecord, EndRecord, Line, Outcome, RunHeader, VerdictRecord
-from caliper_pipeline.evaluation.request import Silent
+from caliper_pipeline.evaluation.prepare import prepare
+from caliper_pipeline.evaluation.request import RunRequest, Silent
 from caliper_pipeline.evaluation.resume import is_complete, regrade, resume
 from caliper_pipeline.evaluation.streaming import stream
 from caliper_pipeline.execution.command import StopToken
@@ -285,3 +288,19 @@ def test_a_history_that_is_gone_is_made_anew_from_all_runs(bench: Bench) -> None
 def test_numbers_that_cannot_be_meant_are_refused_whoever_asks(bench: Bench) -> None:
     with pytest.raises(BadInput, match="k 1e"):
         bench.prepare(bench.write(TASK, GOOD), k=10**9)
+
+
+def test_what_no_home_can_be_made_ready_for_is_refused_before_anything_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = bench.folder / "bin"
+    commands.mkdir()
+    (commands / "pi").write_text("#!/bin/sh\necho 1.6.0\n", encoding="utf-8")
+    (commands / "pi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    tasks = "  - name: T\n    prompt: Hi.\n    assert: assert True\n    setup: touch set-up\n"
+    spec = bench.write(tasks, GOOD)
+    spec.write_text("mcp: {far: {type: sse, url: 'http://127.0.0.1:9/'}}\n" + spec.read_text("utf-8"), "utf-8")
+    with pytest.raises(CannotRun, match="SSE"):
+        prepare(bench.project, RunRequest(spec_path=spec, engine=Engine("pi")))
+    assert list(bench.project.store.runs()) == []
