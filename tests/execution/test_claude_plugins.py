@@ -30,8 +30,7 @@ class Installed:
         write(self.folder / ".git" / "config", "x")
         write(self.market / ".claude-plugin" / "marketplace.json", {"name": "harbour"})
         self.register([{"scope": "user", "installPath": str(self.folder), "version": "1.0.0"}])
-        source = {"source": "directory", "path": str(self.market)}
-        self.know({"harbour": {"source": source, "installLocation": str(self.market)}})
+        self.know({"harbour": {"source": {"source": "github", "repo": "a/b"}, "installLocation": str(self.market)}})
         self.enable({ID: True, "other@harbour": False})
 
     def register(self, entry: Any) -> None:
@@ -72,11 +71,26 @@ def test_a_plugin_is_copied_and_registered_at_its_new_place(theirs: Installed, h
     (entry,) = registry["plugins"][ID]
     assert entry["installPath"] == str(plugins / "cache" / "harbour" / "tools" / "1.0.0")
     known = json.loads((plugins / "known_marketplaces.json").read_text(encoding="utf-8"))["harbour"]
-    assert known["installLocation"] == known["source"]["path"] == str(plugins / "marketplaces" / "harbour")
+    assert known["installLocation"] == str(plugins / "marketplaces" / "harbour")
+    assert known["source"] == {"source": "github", "repo": "a/b"}
     assert (plugins / "marketplaces" / "harbour" / ".claude-plugin" / "marketplace.json").is_file()
     settings = json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8"))
     assert settings == {"enabledPlugins": {ID: True}}
     assert str(theirs.home) not in json.dumps([registry, known, settings])
+
+
+def test_one_of_a_folder_of_this_machine_is_taken_from_there(theirs: Installed, home: Path) -> None:
+    source = {"source": "directory", "path": str(theirs.market)}
+    theirs.know({"harbour": {"source": source, "installLocation": str(theirs.market)}})
+    manifest = {"name": "harbour", "plugins": [{"name": "tools", "source": "./plugins/tools"}]}
+    write(theirs.market / ".claude-plugin" / "marketplace.json", manifest)
+    skill(theirs.market / "plugins" / "tools" / "skills", "edited")
+    market = home / ".claude" / "plugins" / "marketplaces" / "harbour"
+    load(theirs, home)
+    assert (market / "plugins" / "tools" / "skills" / "edited" / "SKILL.md").is_file()
+    known = json.loads((market.parents[1] / "known_marketplaces.json").read_text(encoding="utf-8"))["harbour"]
+    assert known["installLocation"] == known["source"]["path"] == str(market)
+    assert theirs.layer == ("plugin:tools@harbour", "skill:tools:edited")
 
 
 def test_it_is_recorded_with_the_skills_it_brings(theirs: Installed) -> None:

@@ -6,144 +6,31 @@ Time limits are many times what a call takes (0.5 s), since several run at once 
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import ModelServer, Request
+from model_server import ModelServer
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
-from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal
+from caliper_pipeline.domain.transcript import Turn, Usage
+from caliper_pipeline.execution.backends.base import JudgeInvocation
 from caliper_pipeline.execution.backends.claude_code import ClaudeCode
-from caliper_pipeline.execution.command import ProcessResult, StopToken
 from caliper_pipeline.execution.judge.assertion import run_assert
-from caliper_pipeline.execution.judge.autorater import JudgeResult, ask_judge
 from caliper_pipeline.execution.process import ProcessLauncher
-from caliper_pipeline.execution.workdir import AttemptFolder, make_attempt_folder
+
+from .claude_driver import LIMIT_SECONDS, Real, driven
 
 pytestmark = pytest.mark.real_cli
 
-LIMIT_SECONDS = 60.0
-SKILL = (
-    "---\nname: zebra-counter\ndescription: Counts zebras. Use when asked about zebras.\n---\n\nRun `grep -c zebra`.\n"
-)
 RATE_LIMIT = {"status": 429, "error_type": "rate_limit_error", "message": "Slow down.", "repeat": 50}
 VERDICT = '{"reasoning": "The transcript says so.", "passed": true}'
 
 
-@dataclass
-class Ran:
-    """One attempt as the backend saw it."""
-
-    result: ProcessResult
-    reply: AgentReply
-    refusal: Refusal | None
-    requests: list[Request]
-    folder: AttemptFolder
-
-
-@dataclass
-class Real:
-    """Plays a scenario to the real CLI."""
-
-    models: ModelServer
-    launcher: ProcessLauncher
-    claude_folder: Path
-    folder: AttemptFolder
-    stop: StopToken
-
-    def operator(self, url: str, **agent: str) -> Operator:
-        path = os.pathsep.join([str(self.claude_folder), os.environ["PATH"]])
-        base = {"PATH": path, "LANG": "C.UTF-8"}
-        given = {
-            "ANTHROPIC_BASE_URL": url,
-            "ANTHROPIC_API_KEY": "sk-test",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "0",
-            "NO_PROXY": "127.0.0.1",
-            **agent,
-        }
-        given = {name: value for name, value in given.items() if value}
-        self.theirs.mkdir(exist_ok=True)
-        return Operator(environment={**base, **given}, allowed=base, agent_allowed=given, home=self.theirs)
-
-    @property
-    def theirs(self) -> Path:
-        """The operator's home."""
-        return self.folder.private / "operator"
-
-    def customize(self) -> None:
-        skill = self.theirs / ".claude" / "skills" / "own-skill"
-        skill.mkdir(parents=True)
-        (skill / "SKILL.md").write_text("---\nname: x\ndescription: Does their thing.\n---\n\nDo.\n", encoding="utf-8")
-        (self.theirs / ".claude" / "CLAUDE.md").write_text("OPERATOR RULES", encoding="utf-8")
-        settings = '{"model": "operator-model", "enabledPlugins": {"a@b": true}}'
-        (self.theirs / ".claude" / "settings.json").write_text(settings, encoding="utf-8")
-        servers = '{"mcpServers": {"theirs": {"command": "false"}}, "userID": "u"}'
-        (self.theirs / ".claude.json").write_text(servers, encoding="utf-8")
-
-    def attempt(
-        self,
-        scenario: dict[str, Any],
-        *,
-        prompt: str = "Do the task.",
-        model: str | None = None,
-        seconds: float = LIMIT_SECONDS,
-        skill: bool = False,
-        isolated: bool = True,
-        **agent: str,
-    ) -> Ran:
-        url = self.models.add(scenario)
-        backend = ClaudeCode()
-        given = Invocation(
-            engine=Engine("claude-code", model),
-            prompt=prompt,
-            home=self.folder.home,
-            workdir=self.folder.workdir,
-            operator=self.operator(url, **agent),
-            timeout_seconds=seconds,
-            isolated=isolated,
-            group=self.folder.group,
-        )
-        backend.prepare(given)
-        if skill:
-            place = backend.skills_root(self.folder.home) / "zebra-counter"
-            place.mkdir(parents=True)
-            (place / "SKILL.md").write_text(SKILL, encoding="utf-8")
-        result = self.launcher.run(backend.command(given), self.stop)
-        reply = backend.read(result)
-        return Ran(result, reply, backend.refusal(result, reply), self.models.requests(url), self.folder)
-
-    def judge(self, scenario: dict[str, Any], **facts: Any) -> tuple[JudgeResult, list[Request]]:
-        url = self.models.add(scenario)
-        given: dict[str, Any] = {
-            "expect": "Names the time.",
-            "prompt": "When is high water?",
-            "turns": (Turn("assistant", "At 12:04."),),
-            "limit_seconds": LIMIT_SECONDS,
-            "backoff_seconds": 0.01,
-            **facts,
-        }
-        result = ask_judge(
-            self.launcher,
-            self.stop,
-            backend=ClaudeCode(),
-            engine=Engine("claude-code"),
-            operator=self.operator(url),
-            **given,
-        )
-        return result, self.models.requests(url)
-
-
 @pytest.fixture
 def real(models: ModelServer, launcher: ProcessLauncher, claude_folder: Path) -> Iterator[Real]:
-    stop = StopToken()
-    with make_attempt_folder() as folder:
-        yield Real(models, launcher, claude_folder, folder, stop)
-        launcher.end_group(folder.group)
-    stop.close()
+    with driven(models, launcher, claude_folder) as made:
+        yield made
 
 
 def test_the_version_is_the_pinned_one(real: Real) -> None:
@@ -262,14 +149,14 @@ def test_a_refused_key_is_a_refusal_for_good(real: Real) -> None:
 
 def test_a_refused_key_is_told_before_the_time_is_over(real: Real) -> None:
     error = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
-    ran = real.attempt({"turns": [error]}, seconds=20.0, CLAUDE_CODE_MAX_RETRIES="")
+    ran = real.attempt({"turns": [error]}, seconds=20.0, agent={"CLAUDE_CODE_MAX_RETRIES": ""})
     assert not ran.result.timed_out
     assert ran.refusal is not None
     assert (ran.refusal.kind, len(ran.requests)) == ("login", 4)
 
 
 def test_no_login_at_all_is_a_refusal_for_good(real: Real) -> None:
-    ran = real.attempt({"turns": []}, ANTHROPIC_API_KEY="")
+    ran = real.attempt({"turns": []}, agent={"ANTHROPIC_API_KEY": ""})
     assert ran.refusal is not None
     assert (ran.refusal.kind, ran.requests) == ("login", [])
     assert "Not logged in" in ran.refusal.text
@@ -285,7 +172,7 @@ def test_an_unknown_model_is_a_refusal_for_good(real: Real) -> None:
 
 def test_a_throttle_that_ends_in_time_is_none(real: Real) -> None:
     once = {**RATE_LIMIT, "repeat": 1, "headers": {"retry-after": "0"}}
-    ran = real.attempt({"turns": [once, {"text": "recovered"}]}, CLAUDE_CODE_MAX_RETRIES="2")
+    ran = real.attempt({"turns": [once, {"text": "recovered"}]}, agent={"CLAUDE_CODE_MAX_RETRIES": "2"})
     assert (ran.reply.final_answer, ran.refusal, len(ran.requests)) == ("recovered", None, 2)
 
 
@@ -333,7 +220,7 @@ def test_a_stream_that_is_cut_is_asked_again_without_streaming(real: Real) -> No
 
 def test_a_stream_that_is_always_cut_is_an_error(real: Real) -> None:
     cut = {"text": "partial", "cut": True, "repeat": 50}
-    ran = real.attempt({"turns": [cut]}, CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK="1")
+    ran = real.attempt({"turns": [cut]}, agent={"CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1"})
     assert (ran.result.exit_code, ran.refusal, ran.reply.finished) == (1, None, False)
     assert ran.reply.cli_error is not None
     assert "lost" in ran.reply.cli_error

@@ -2,8 +2,9 @@
 
 A plugin loads when its settings enable it, when it is registered as installed for the user, and when its marketplace
 is known with the manifest that lists it. Measured on 2.1.197: with those three files, and the installation copied and
-registered at its new place, it loads without any look at the network. One whose files or marketplace are missing would
-make the CLI fetch it, so it is left out and recorded as missing.
+registered at its new place, it loads without any look at the network. From a marketplace that is a folder of this
+machine it is loaded where it lies in that folder, whatever is installed. One whose files or marketplace are missing
+would make the CLI fetch it, so it is left out and recorded as missing.
 """
 
 import json
@@ -31,7 +32,7 @@ class Plugin:
     """`name@marketplace`."""
     entry: Mapping[str, Any]
     """As it is registered."""
-    folder: Path
+    installation: Path
     marketplace: Mapping[str, Any]
     """As it is known; empty: not at all."""
 
@@ -51,6 +52,25 @@ class Plugin:
             return None
         path = Path(place) / _MANIFEST if Path(place).is_dir() else Path(place)
         return path if path.is_file() else None
+
+    @property
+    def place_in_marketplace(self) -> Path | None:
+        """Where it lies in the folder of its marketplace. `None`: it is loaded from its installation."""
+        source = self.marketplace.get("source")
+        if self.manifest is None or not isinstance(source, dict) or source.get("source") != "directory":
+            return None
+        listed = read_object(self.manifest).get("plugins")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict) and entry.get("name") == self.name and isinstance(entry.get("source"), str):
+                place = Path(entry["source"])
+                return None if place.is_absolute() or ".." in place.parts else place
+        return None
+
+    @property
+    def folder(self) -> Path:
+        """What the CLI loads."""
+        place = self.place_in_marketplace
+        return self.installation if place is None else Path(self.marketplace["installLocation"], place)
 
     @property
     def missing(self) -> bool:
@@ -88,10 +108,12 @@ def seed_plugins(plugins: Sequence[Plugin], target: Path) -> dict[str, Any]:
     installed: dict[str, Any] = {}
     known: dict[str, Any] = {}
     for plugin in present:
-        place = target / FOLDER / "cache" / plugin.marketplace_name / plugin.name / plugin.folder.name
+        market = target / FOLDER / "marketplaces" / plugin.marketplace_name
+        inside = plugin.place_in_marketplace
+        cache = target / FOLDER / "cache" / plugin.marketplace_name / plugin.name / plugin.installation.name
+        place = cache if inside is None else market / inside
         copy_folder(plugin.folder, place)
         installed[plugin.id] = [{**plugin.entry, "scope": "user", "installPath": str(place)}]
-        market = target / FOLDER / "marketplaces" / plugin.marketplace_name
         assert plugin.manifest is not None
         write_private(market / _MANIFEST, plugin.manifest.read_bytes())
         known[plugin.marketplace_name] = {**_moved(plugin.marketplace, market), "installLocation": str(market)}
@@ -146,7 +168,7 @@ def _user_entry(path: Path, name: str, value: Any) -> Mapping[str, Any] | None:
 def _moved(marketplace: Mapping[str, Any], place: Path) -> dict[str, Any]:
     """A marketplace that is a folder of the operator's is now the copy."""
     source = marketplace.get("source")
-    if isinstance(source, dict) and source.get("source") in ("directory", "file"):
+    if isinstance(source, dict) and source.get("source") == "directory":
         return {**marketplace, "source": {**source, "path": str(place)}}
     return dict(marketplace)
 
