@@ -6,7 +6,6 @@
 Sub-commands are imported when they are called, so that each starts as fast as what it needs.
 """
 
-import importlib
 import os
 import sys
 from typing import Any
@@ -15,6 +14,7 @@ import click
 
 from caliper_pipeline import __version__
 from caliper_pipeline.domain.errors import BadInput, CaliperError, CannotRun
+from caliper_pipeline.interfaces.lazy_group import LazyGroup
 from caliper_pipeline.interfaces.problems import show_error
 
 COMMANDS = {
@@ -31,25 +31,11 @@ COMMANDS = {
 """Name → where it is, and its line in the overview (so that `--help` imports none of them)."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"caliper_pipeline.interfaces.{module}"), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="caliper")
 def caliper() -> None:
     """Measure whether an AI agent's skill fires, works, earns its place, and holds."""
