@@ -15,6 +15,7 @@ from caliper_pipeline.domain.statistics import Interval, wilson
 from caliper_pipeline.interfaces.render.console import View, join, lines, shortened, strip, styled
 from caliper_pipeline.interfaces.render.notes import note_list, notes
 from caliper_pipeline.interfaces.render.panels import failure_panels
+from caliper_pipeline.interfaces.render.servers import servers_table
 from caliper_pipeline.interfaces.render.tables import fitting, plain_table
 from caliper_pipeline.interfaces.render.text import count, listed, moment, percent, plural, range_of, seconds
 
@@ -40,6 +41,10 @@ def show_results(view: View, results: Results, *, verbose: bool = False, panels:
         view.print()
         view.print(Text(skills[0], style="dim"))
         view.print(skills[1])
+    servers = servers_table(view, results)
+    if servers is not None:
+        view.print()
+        view.print(servers)
     found = list(notes(view.glyphs, results))
     if found:
         view.print()
