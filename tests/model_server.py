@@ -10,7 +10,8 @@ answer is "done". Every CLI session is a conversation of its own, so parallel at
 with `"shared": true` all sessions draw from one row of turns (a throttle that ends after n calls).
 
     judge    turns for requests that offer no tools, which is how a judge asks
-    when     [{"text": …, "turns": […]}]: turns for conversations whose user messages hold that text; first match wins
+    when     [{"text": …, "turns": […]}]: turns for conversations whose user messages hold that text; first match wins,
+             a judge's own turns before it unless the rule has `judge: true`
 
 Keys of a TURN, to be combined:
 
@@ -170,11 +171,12 @@ class ModelServer:
 
 
 def _branch(scenario: dict[str, Any], request: Request) -> tuple[str, list[dict[str, Any]]]:
-    if "judge" in scenario and not request.tools:
-        return "judge", scenario["judge"]
+    asks_to_judge = "judge" in scenario and not request.tools
     for number, rule in enumerate(scenario.get("when", [])):
-        if rule["text"] in request.user_text:
+        if rule["text"] in request.user_text and (not asks_to_judge or rule.get("judge")):
             return f"when {number}", rule["turns"]
+    if asks_to_judge:
+        return "judge", scenario["judge"]
     return "", scenario.get("turns", [])
 
 

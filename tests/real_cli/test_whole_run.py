@@ -31,6 +31,7 @@ NOTES = """# 2.4.0
 """
 SETTINGS = "environment:\n  agent: [CLAUDE_CODE_DISABLE_*, CLAUDE_CODE_MAX_RETRIES]\n"
 VERDICT = '{"passed": true, "reasoning": "It says so."}'
+REFUSED = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
 THROTTLED = {"status": 429, "error_type": "rate_limit_error", "message": "Slow down."}
 
 
@@ -190,8 +191,8 @@ def test_an_agent_that_never_ends_is_a_timeout(project: Project, models: ModelSe
 
 
 def test_a_judge_that_cannot_log_in_loses_no_attempt(project: Project, models: ModelServer) -> None:
-    refused = {"status": 401, "error_type": "authentication_error", "message": "invalid x-api-key", "repeat": 50}
-    play(project, models, {"turns": [{"text": "Hi."}], "judge": [refused]})
+    first = [{"text": "Nothing is to be judged yet", "turns": [{"text": VERDICT}], "judge": True}]
+    play(project, models, {"when": first, "turns": [{"text": "Hi."}], "judge": [REFUSED]})
     text = "tasks:\n  - name: T\n    prompt: Say hi.\n    expect: Greets.\n"
     stopped = project.run("run", spec(project, text), "--k", "1")
     assert stopped.returncode == 2
@@ -201,5 +202,14 @@ def test_a_judge_that_cannot_log_in_loses_no_attempt(project: Project, models: M
     resumed = project.run("run", "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert (project.attempt()["outcome"], project.attempt()["output"]) == ("pass", "Hi.")
-    assert requests == 2
+    assert requests == 3, "the judge's first question, the agent, and the judge that is refused by now"
     assert all(not request.tools for request in models.requests(project.environment["ANTHROPIC_BASE_URL"]))
+
+
+def test_a_judge_that_cannot_log_in_is_found_out_before_any_attempt(project: Project, models: ModelServer) -> None:
+    play(project, models, {"turns": [{"text": "Hi."}], "judge": [REFUSED]})
+    text = "tasks:\n  - name: T\n    prompt: Say hi.\n    expect: Greets.\n"
+    stopped = project.run("run", spec(project, text), "--k", "1")
+    assert (stopped.returncode, "The claude-code judge cannot run: Not logged in" in stopped.stderr) == (2, True)
+    assert len(models.requests(project.environment["ANTHROPIC_BASE_URL"])) == 1
+    assert not (project.folder / ".caliper" / "runs").exists()
