@@ -8,6 +8,7 @@ from caliper_pipeline.execution.backends.base import Backend
 _CLASSES = {
     "claude-api": ("claude_api", "ClaudeApi"),
     "claude-code": ("claude_code", "ClaudeCode"),
+    "codex": ("codex", "Codex"),
     "hermes": ("hermes", "Hermes"),
     "openai-api": ("openai_api", "OpenaiApi"),
     "pi": ("pi", "Pi"),
