@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import cast
 
 from dagster import AssetExecutionContext, DagsterRunStatus, Failure
@@ -48,6 +49,7 @@ def execute(
     context: AssetExecutionContext, project: Project, evaluation: Evaluation, history: History
 ) -> Iterator[Event]:
     """Execute the evaluation here and tell of it. Terminating the step stops it, and what is finished is still told."""
+    evaluation = replace(evaluation, dagster_run_id=context.run.run_id)
     folder, header = evaluation.folder, evaluation.header
     only = evaluation.regrading.only if evaluation.regrading is not None else evaluation.only
     parts: list[Part | None] = [None] if only is not None else [*parts_of(header)]

@@ -125,6 +125,10 @@ class VerdictRecord:
     judge_model: str | None = None
     judge_usage: Usage | None = None
     judge_retries: int = 0
+    judge_backend: str | None = None
+    """The judge that was asked. `None`: none was, or the line is older than this field."""
+    judge_prompt_version: str | None = None
+    """The question it was asked, which a regrading may put otherwise. `None`: as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,8 @@ class ResumeRecord:
     k: int
     pid: int | None = None
     """The process that took it up."""
+    dagster_run_id: str | None = None
+    """The Dagster run that did. `None`: none did, or the line is older than this field."""
 
 
 @dataclass(frozen=True, slots=True)

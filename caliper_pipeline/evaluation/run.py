@@ -26,6 +26,7 @@ from caliper_pipeline.domain.records import (
     TaskHeader,
 )
 from caliper_pipeline.domain.results import Results
+from caliper_pipeline.evaluation.logins import as_error
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import Observer, RunSummary, Silent
 from caliper_pipeline.evaluation.settings import attempt_settings, gates_of, grading_settings, judge_engine_of
@@ -73,9 +74,13 @@ class Evaluation:
     resumed_k: int | None = None
     """The run existed before and is taken up with this k."""
     regrading: Regrading | None = None
+    dagster_run_id: str | None = None
+    """The Dagster run that executes it. `None`: none does."""
     publish_history: bool = True
     servers: tuple[Server, ...] = ()
     """Declared servers that were not ablated, ready to use."""
+    secrets: frozenset[str] = frozenset()
+    """What is not to be stored, wherever an agent may print it."""
     declared_servers: tuple[str, ...] | None = None
     """All that the spec declares. `None`: it says nothing of servers."""
     histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
@@ -136,7 +141,7 @@ class _Execution:
         """False: the judge refused for good, so what is not graded yet is left for later."""
         self._schedule = Schedule((), None)
         self._tasks = {task.task_id: task for task in self._header.tasks}
-        self._sink = StoreSink(self._folder, observer)
+        self._sink = StoreSink(self._folder, observer, evaluation.secrets)
         self._gates = gates_of(evaluation.project, self._header, evaluation.workers)
 
     def run(self) -> RunSummary:
@@ -149,7 +154,9 @@ class _Execution:
             mine = {(task.task_id, n) for task, n in planned}
             pending = [r for key, r in state.attempts.items() if key not in state.verdicts and key in mine]
             if evaluation.resumed_k is not None:
-                self._sink.append(ResumeRecord(datetime.now(UTC), evaluation.resumed_k, os.getpid()))
+                self._sink.append(
+                    ResumeRecord(datetime.now(UTC), evaluation.resumed_k, os.getpid(), evaluation.dagster_run_id)
+                )
         else:
             jobs = []
             wanted = evaluation.regrading.only
@@ -227,6 +234,10 @@ class _Execution:
         except FatalRefusal as error:
             self._give_up(error.refusal, judge=False)
             schedule.ended(job.task_id, None)
+        except CannotRun as error:
+            # It could not even be started, as when a login expired that all of them share.
+            self._wind_down(error)
+            schedule.ended(job.task_id, None)
         except CaliperError as error:
             self._stop_for(error)
             schedule.ended(job.task_id, None)
@@ -253,6 +264,9 @@ class _Execution:
                 lost = verdict.outcome in (Outcome.INFRA_ERROR, Outcome.TIMEOUT)
         except FatalRefusal as error:
             self._give_up(error.refusal, judge=True)
+        except CannotRun as error:
+            self._judging = False
+            self._wind_down(error)
         except CaliperError as error:
             self._stop_for(error)
         except Exception as error:
@@ -289,8 +303,8 @@ class _Execution:
         if judge:
             self._judging = False
         if refusal.fatal:
-            error = backend.explain(refusal, engine, judge=judge)
-            self._wind_down(error if isinstance(error, CaliperError) else CannotRun(str(error)))
+            explained = backend.explain(refusal, engine, judge=judge)
+            self._wind_down(as_error(explained, backend, self._project.operator, self._evaluation.extra_path))
         else:
             self._gates[str(engine)].shut()
             self._wind_down(_rate_limited(refusal, engine, judge=judge))
@@ -335,9 +349,7 @@ class _Execution:
         self._sink.append(end)
         if self._evaluation.publish_history and (recorded or hooks):
             try:
-                if not self._project.history_path.exists():
-                    history.catch_up(self._project.history_path, self._project.store)
-                history.publish(self._project.history_path, [self._folder])
+                history.publish_run(self._project.root, self._folder)
             except StorageError as error:
                 history_error = str(error)
         return RunSummary(

@@ -19,7 +19,7 @@ from caliper_pipeline.execution.backends.base import Backend, Operator, Refusal
 from caliper_pipeline.execution.command import Launcher, StopToken
 from caliper_pipeline.execution.environment import step_environment
 from caliper_pipeline.execution.judge.assertion import run_assert
-from caliper_pipeline.execution.judge.autorater import JudgeResult, Subject, ask_judge
+from caliper_pipeline.execution.judge.autorater import JudgeResult, Subject, ask_judge, prompt_version
 from caliper_pipeline.execution.throttle import Gate
 from caliper_pipeline.execution.workdir import AttemptFolder
 
@@ -157,6 +157,8 @@ class Grader:
             judge_model=judge.model if judge is not None else None,
             judge_usage=judge.usage if judge is not None else None,
             judge_retries=judge.retries if judge is not None else 0,
+            judge_backend=settings.judge_backend.name if judge is not None and settings.judge_backend else None,
+            judge_prompt_version=prompt_version() if judge is not None else None,
         )
         asked = judge.asked if judge is not None else None
         return Graded(verdict=verdict, asked=asked, answered=tuple(judge.answered) if judge is not None else ())

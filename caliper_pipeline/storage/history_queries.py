@@ -4,11 +4,14 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from caliper_pipeline.domain.plain import from_plain
+from caliper_pipeline.domain.prices import Price
 from caliper_pipeline.domain.records import (
     AbortedRecord,
     AttemptRecord,
     HookFailure,
     Outcome,
+    ResumeRecord,
     RunHeader,
     SkillHeader,
     TaskHeader,
@@ -125,6 +128,7 @@ def read_header(con: "DuckDBPyConnection", run_id: str) -> RunHeader:
         dagster_run_id=run["dagster_run_id"],
         pid=run["pid"],
         limits=json.loads(run["limits"]),
+        prices=from_plain(dict[str, Price], json.loads(run["prices"] or "{}")),
         simulated=run["simulated"],
         schema=run["header_schema"],
     )
@@ -132,13 +136,16 @@ def read_header(con: "DuckDBPyConnection", run_id: str) -> RunHeader:
 
 def read_lines(
     con: "DuckDBPyConnection", run_id: str
-) -> list[AttemptRecord | VerdictRecord | HookFailure | AbortedRecord]:
-    """The attempts, verdicts, hook failures and given-up tasks of a run from the store, as its log has them."""
-    found: list[AttemptRecord | VerdictRecord | HookFailure | AbortedRecord] = []
+) -> list[AttemptRecord | VerdictRecord | HookFailure | AbortedRecord | ResumeRecord]:
+    """The attempts, verdicts, hook failures, given-up tasks and resumptions of a run from the store, as its log has
+    them; seconds to the millisecond, and of long texts what the history keeps."""
+    found: list[AttemptRecord | VerdictRecord | HookFailure | AbortedRecord | ResumeRecord] = []
     for table, make in (("attempts", _attempt), ("verdicts", _verdict), ("hook_failures", _hook_failure)):
         found += [make(row) for row in rows(con, f"SELECT * FROM {table} WHERE run_id = $1 ORDER BY rowid", [run_id])]
     aborted = rows(con, "SELECT * FROM tasks WHERE run_id = $1 AND aborted_after IS NOT NULL ORDER BY rowid", [run_id])
     found += [AbortedRecord(row["task_id"], row["task_name"], row["aborted_after"]) for row in aborted]
+    for row in rows(con, "SELECT * FROM resumes WHERE run_id = $1 ORDER BY place", [run_id]):
+        found.append(ResumeRecord(row["resumed_utc"].replace(tzinfo=UTC), row["k"], row["pid"], row["dagster_run_id"]))
     return found
 
 
@@ -191,7 +198,7 @@ def _attempt(row: Row) -> AttemptRecord:
         setup_error=row["setup_error"],
         error=row["error"],
         spoke=row["spoke"],
-        output=row["output"],
+        output=row["output"] or "",
         usage=_usage(row, ""),
         model=row["model"],
         retries=row["retries"],
@@ -224,6 +231,8 @@ def _verdict(row: Row) -> VerdictRecord:
         judge_model=row["judge_model"],
         judge_usage=_usage(row, "judge_"),
         judge_retries=row["judge_retries"],
+        judge_backend=row["judge_backend"],
+        judge_prompt_version=row["judge_prompt_version"],
     )
 
 

@@ -1,15 +1,17 @@
-"""From a run in the store to its rows of the history. Plain Python: nothing is opened here."""
+"""From a run in the store to its rows of the history. Plain Python: nothing is opened here.
 
-import hashlib
-import json
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+Long texts stay in the evidence, to which each attempt's row leads. The row holds what one wants to see of an attempt
+that did not pass: the end of its answer, and why; of one that passed only what is short. A million attempts with all
+they said would take six times the room, and that room is copied and read by everybody who asks for a rate.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.plain import to_plain
 from caliper_pipeline.domain.records import (
     AbortedRecord,
     AttemptRecord,
@@ -23,44 +25,20 @@ from caliper_pipeline.domain.records import (
     TaskHeader,
     VerdictRecord,
 )
-from caliper_pipeline.domain.results import Results, TaskResult, assemble, usage_totals
+from caliper_pipeline.domain.results import assemble
 from caliper_pipeline.domain.series import Series
-from caliper_pipeline.domain.statistics import Interval
 from caliper_pipeline.domain.transcript import Usage
+from caliper_pipeline.storage.files import json_bytes
+from caliper_pipeline.storage.run_rows import Row, RunRows
 from caliper_pipeline.storage.runs import KEPT_OUTPUT, RunFolder
+from caliper_pipeline.storage.score_rows import add_scores, headline, seconds
 
-Row = dict[str, Any]
+__all__ = ["Row", "RunRows", "add_scores", "headline", "hook_failure_row", "rows_of_run", "usage_columns"]
 
-
-@dataclass(slots=True)
-class RunRows:
-    """All rows of one run, by table."""
-
-    run_id: str
-    source: str
-    """`run_store` or `file`."""
-    source_bytes: int
-    source_digest: str | None = None
-    tables: dict[str, list[Row | Callable[[], Row]]] = field(default_factory=dict)
-    """A row, or what makes it: of those that a run has by the thousand only a few exist at a time."""
-    texts: dict[str, str] = field(default_factory=dict)
-    """sha256 → text."""
-    skill_files: dict[str, dict[str, str]] = field(default_factory=dict)
-    """A skill's digest → path → hash."""
-
-    def add(self, table: str, row: Row) -> None:
-        self.tables.setdefault(table, []).append({"run_id": self.run_id, **row})
-
-    def add_later(self, table: str, make: Callable[[], Row]) -> None:
-        self.tables.setdefault(table, []).append(lambda: {"run_id": self.run_id, **make()})
-
-    def add_text(self, text: str | None, digest: str | None) -> str | None:
-        """Keeps the text and gives its digest; without a text the digest as it is."""
-        if text is None:
-            return digest
-        digest = digest or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self.texts[digest] = text
-        return digest
+ANSWER_END = 80
+REASON = 160
+SHORT = 40
+"""Characters of an answer, of a reason, and of what is short enough to be kept whole of any attempt."""
 
 
 def rows_of_run(run: RunFolder) -> RunRows | None:
@@ -73,60 +51,19 @@ def rows_of_run(run: RunFolder) -> RunRows | None:
     end = lines[-1] if isinstance(lines[-1], EndRecord) else None
     results = assemble(header, lines, ended_at=_last_moment(header, lines))
     rows = RunRows(header.run_id, "run_store", size)
-    rows.add("runs", {**_header_row(rows, header), **_log_row(lines, end), **headline(results)})
+    resumes = [line for line in lines if isinstance(line, ResumeRecord)]
+    dagster_runs = {"dagster_run_ids": _dagster_runs(header, resumes)}
+    rows.add("runs", {**_header_row(rows, header), **_log_row(lines, end), **headline(results), **dagster_runs})
     aborted = {line.task_id: line.after_attempt for line in lines if isinstance(line, AbortedRecord)}
     for task in header.tasks:
         rows.add("tasks", {**_task_row(rows, task), "aborted_after": aborted.get(task.task_id)})
     for place, skill in enumerate(header.skills):
         rows.add("skills", _skill_row(rows, skill, place))
-    for place, resumed in enumerate((line for line in lines if isinstance(line, ResumeRecord)), 1):
-        rows.add("resumes", {"place": place, "resumed_utc": resumed.resumed_at, "k": resumed.k, "pid": resumed.pid})
+    for place, resumed in enumerate(resumes, 1):
+        rows.add("resumes", _resume_row(resumed, place))
     _add_lines(rows, lines)
     add_scores(rows, results)
     return rows
-
-
-def headline(results: Results) -> Row:
-    """What a run came to, for its row."""
-    score, totals = results.aggregate, usage_totals(results)
-    counted = [task.scored for task in results.task_results]
-    return {
-        "k": results.run.k,
-        "reported_model": results.run.reported_model,
-        "boundary": results.run.boundary,
-        "era": results.run.era,
-        "task_count": len(counted),
-        "graded": sum(task.attempts for task in counted),
-        "successes": sum(task.successes for task in counted),
-        "usable": sum(task.usable for task in counted),
-        "unusable": sum(task.unusable for task in counted),
-        "scored_tasks": score.scored_tasks,
-        "score": score.avg_score,
-        **interval_columns("score", score.interval if score.avg_score is not None else None),
-        "activation_score": score.avg_activation_score,
-        **interval_columns("activation", score.activation_interval if score.avg_activation_score is not None else None),
-        "activation_tasks": score.activation_tasks,
-        "activation_asserted": score.activation_asserted,
-        "total_tokens": totals.total_tokens if totals.tokens_reported else None,
-        "agent_seconds": totals.wall_seconds,
-        "judge_seconds": totals.judge_seconds if totals.judged_attempts else None,
-    }
-
-
-def add_scores(rows: RunRows, results: Results) -> None:
-    for task in results.task_results:
-        rows.add("scores", _score_row(task))
-    for skill in results.aggregate.per_skill:
-        rows.add(
-            "skill_scores",
-            {
-                "skill": skill.skill,
-                "total": skill.total,
-                "expected": skill.expected,
-                "fired": skill.fired,
-                "hits": skill.hits,
-            },
-        )
 
 
 def hook_failure_row(failure: HookFailure) -> Row:
@@ -145,13 +82,6 @@ def usage_columns(usage: Usage | None, prefix: str = "") -> Row:
     names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
     return {f"{prefix}has_usage": usage is not None} | {
         f"{prefix}{name}": count for name, count in zip(names, counts, strict=True)
-    }
-
-
-def interval_columns(name: str, interval: Interval | None) -> Row:
-    return {
-        f"{name}_low": None if interval is None else interval.low,
-        f"{name}_high": None if interval is None else interval.high,
     }
 
 
@@ -191,7 +121,8 @@ def _header_row(rows: RunRows, header: RunHeader) -> Row:
         "workers": header.workers,
         "timeout_seconds": header.timeout_seconds,
         "fail_fast": header.fail_fast,
-        "limits": json.dumps(header.limits),
+        "limits": json_bytes(header.limits).decode(),
+        "prices": json_bytes(to_plain(header.prices)).decode() if header.prices else None,
         "started_utc": header.started_at,
         "simulated": header.simulated,
         "judge_backend": header.judge_backend,
@@ -208,7 +139,6 @@ def _header_row(rows: RunRows, header: RunHeader) -> Row:
         "git_dirty": header.git_dirty,
         "origin": header.origin,
         "dagster_run_id": header.dagster_run_id,
-        "dagster_run_ids": [] if header.dagster_run_id is None else [header.dagster_run_id],
         "pid": header.pid,
         "header_schema": header.schema,
     }
@@ -224,6 +154,22 @@ def _log_row(lines: Sequence[Line], end: EndRecord | None) -> Row:
         "resumes": sum(isinstance(line, ResumeRecord) for line in lines),
         "attempt_count": len(attempts),
         "results_file": files[-1] if files else None,
+    }
+
+
+def _dagster_runs(header: RunHeader, resumes: Iterable[ResumeRecord]) -> list[str]:
+    """Each once, in the order in which they worked on it."""
+    found = dict.fromkeys([header.dagster_run_id, *(resumed.dagster_run_id for resumed in resumes)])
+    return [run_id for run_id in found if run_id is not None]
+
+
+def _resume_row(resumed: ResumeRecord, place: int) -> Row:
+    return {
+        "place": place,
+        "resumed_utc": resumed.resumed_at,
+        "k": resumed.k,
+        "pid": resumed.pid,
+        "dagster_run_id": resumed.dagster_run_id,
     }
 
 
@@ -275,30 +221,48 @@ def _add_lines(rows: RunRows, lines: Iterable[Line]) -> None:
                 verdicts[line.task_id, line.attempt, line.generation] = line
             case HookFailure():
                 rows.add("hook_failures", hook_failure_row(line))
-    for attempt in attempts.values():
-        rows.add_later("attempts", partial(_attempt_row, attempt))
     latest: dict[tuple[str, int], int] = {}
     for task_id, number, generation in verdicts:
         latest[task_id, number] = max(generation, latest.get((task_id, number), generation))
+    for place, attempt in attempts.items():
+        verdict = verdicts.get((*place, latest.get(place, 0)))
+        rows.add_later("attempts", partial(_attempt_row, attempt, passed=_well(verdict)))
     for (task_id, number, generation), verdict in verdicts.items():
         rows.add_later("verdicts", partial(_verdict_row, verdict, latest[task_id, number] == generation))
 
 
-def _attempt_row(record: AttemptRecord) -> Row:
+def _well(verdict: VerdictRecord | None) -> bool:
+    """Nobody will ask why."""
+    return verdict is not None and verdict.outcome in (Outcome.PASS, Outcome.NOT_CHECKED)
+
+
+def _answer(text: str, *, passed: bool) -> str | None:
+    if len(text) <= SHORT:
+        return text
+    return None if passed else text[-ANSWER_END:]
+
+
+def _reason(text: str | None, *, passed: bool, end: bool = False) -> str | None:
+    if text is None or len(text) <= SHORT:
+        return text
+    return None if passed else text[-REASON:] if end else text[:REASON]
+
+
+def _attempt_row(record: AttemptRecord, *, passed: bool) -> Row:
     return {
         "task_id": record.task_id,
         "task_name": record.task_name,
         "attempt": record.attempt,
         "started_utc": record.started_at,
         "ended_utc": record.ended_at,
-        "agent_seconds": record.agent_seconds,
-        "setup_seconds": record.setup_seconds,
+        "agent_seconds": seconds(record.agent_seconds),
+        "setup_seconds": seconds(record.setup_seconds),
         "exit_code": record.exit_code,
         "timed_out": record.timed_out,
         "setup_error": record.setup_error,
-        "error": record.error,
+        "error": _reason(record.error, passed=passed),
         "spoke": record.spoke,
-        "output": record.output,
+        "output": _answer(record.output, passed=passed),
         **usage_columns(record.usage),
         "model": record.model,
         "retries": record.retries,
@@ -312,6 +276,7 @@ def _attempt_row(record: AttemptRecord) -> Row:
 
 
 def _verdict_row(record: VerdictRecord, is_latest: bool) -> Row:
+    well = _well(record)
     return {
         "task_id": record.task_id,
         "task_name": record.task_name,
@@ -325,57 +290,15 @@ def _verdict_row(record: VerdictRecord, is_latest: bool) -> Row:
         "builtin_activated": record.builtin_activated,
         "cheat_evidence": record.cheat_evidence,
         "assert_passed": record.assert_passed,
-        "assert_evidence": record.assert_evidence,
+        "assert_evidence": _reason(record.assert_evidence, passed=well, end=True),
+        "judge_backend": record.judge_backend,
+        "judge_prompt_version": record.judge_prompt_version,
         "autorater_passed": record.autorater_passed,
-        "autorater_reasoning": record.autorater_reasoning,
-        "judge_seconds": record.judge_seconds,
+        # One reason is enough: of an attempt that failed its assert too, the assert's.
+        "autorater_reasoning": _reason(record.autorater_reasoning, passed=well or bool(record.assert_evidence)),
+        "judge_seconds": seconds(record.judge_seconds),
         "judge_model": record.judge_model,
         **usage_columns(record.judge_usage, "judge_"),
         "judge_retries": record.judge_retries,
         "is_latest": is_latest,
-    }
-
-
-def _score_row(task: TaskResult) -> Row:
-    scored = task.scored
-    outcomes = [attempt.outcome for attempt in task.attempts]
-    usages = [attempt.usage for attempt in task.attempts if attempt.usage is not None]
-    total = Usage()
-    for usage in usages:
-        total = total.plus(usage)
-    lost = [attempt for attempt in task.attempts if attempt.outcome.noise]
-    lost_tokens = [a.usage.total_tokens for a in lost if a.usage is not None and a.usage.total_tokens is not None]
-    judged = [attempt.judge_seconds for attempt in task.attempts if attempt.judge_seconds is not None]
-    return {
-        "task_id": task.task_id,
-        "task_name": task.task_name,
-        "graded": scored.attempts,
-        "successes": scored.successes,
-        "usable": scored.usable,
-        "unusable": scored.unusable,
-        "score": scored.score,
-        **interval_columns("score", scored.interval),
-        "pass_at_k": scored.pass_at_k,
-        "pass_hat_k": scored.pass_hat_k,
-        "trigger_only": scored.trigger_only,
-        "activation_expected": scored.activation_expected,
-        "activation_usable": scored.activation_usable,
-        "activation_successes": scored.activation_successes,
-        "activation_score": scored.activation_score,
-        **interval_columns("activation", scored.activation_interval),
-        "task_fails": outcomes.count(Outcome.TASK_FAIL),
-        "cheats": outcomes.count(Outcome.CHEAT),
-        "infra_errors": outcomes.count(Outcome.INFRA_ERROR),
-        "timeouts": outcomes.count(Outcome.TIMEOUT),
-        "judge_errors": outcomes.count(Outcome.JUDGE_ERROR),
-        "not_checked": outcomes.count(Outcome.NOT_CHECKED),
-        "input_tokens": total.input_tokens,
-        "output_tokens": total.output_tokens,
-        "cache_read_tokens": total.cache_read_tokens,
-        "cache_creation_tokens": total.cache_creation_tokens,
-        "unusable_tokens": sum(lost_tokens) if lost_tokens else None,
-        "agent_seconds": math.fsum(attempt.duration_seconds for attempt in task.attempts),
-        "unusable_seconds": math.fsum(attempt.duration_seconds for attempt in lost),
-        "judge_seconds": math.fsum(judged) if judged else None,
-        "retries": sum(attempt.retries for attempt in task.attempts),
     }

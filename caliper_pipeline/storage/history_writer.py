@@ -3,15 +3,17 @@
 Rows go in column by column, as lists: exact for any text, and twenty times faster than row by row.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from caliper_pipeline.domain.errors import HistoryTooNew, HistoryUnusable
 from caliper_pipeline.storage.files import utf8
 from caliper_pipeline.storage.history_rows import Row, RunRows
-from caliper_pipeline.storage.history_views import view_statements
+from caliper_pipeline.storage.history_views import VIEWS, view_statements
 from caliper_pipeline.storage.migrations import CURRENT_VERSION, LEDGER, changes_since
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _AT_ONCE = 5_000
 """Attempts held in memory before they are written."""
 _ROWS_AT_ONCE = 500
 _WIDEST = 2**63 - 1
-_BY_RUN = ("runs", "tasks", "attempts", "verdicts", "scores", "skills", "skill_scores", "hook_failures", "resumes")
+BY_RUN = ("runs", "tasks", "attempts", "verdicts", "scores", "skills", "skill_scores", "hook_failures", "resumes")
 
 
 def schema_version(con: "DuckDBPyConnection") -> int | None:
@@ -44,10 +46,10 @@ def check_version(version: int) -> None:
 
 
 def migrate(con: "DuckDBPyConnection") -> bool:
-    """Brings the schema up to date. Gives whether there was anything to do."""
+    """Brings schema and views up to date. Gives whether there was anything to do."""
     version = schema_version(con)
     check_version(version or 0)
-    if version == CURRENT_VERSION:
+    if version == CURRENT_VERSION and views_are_current(con):
         return False
     statements = list(LEDGER) if version is None else []
     for change in changes_since(version or 0):
@@ -56,8 +58,32 @@ def migrate(con: "DuckDBPyConnection") -> bool:
             *change.statements,
             f"INSERT INTO schema_changes VALUES ({change.version}, '{name}', now() AT TIME ZONE 'UTC')",
         ]
-    con.execute(";\n".join(["BEGIN", *statements, *view_statements(), "COMMIT"]))
+    con.execute(";\n".join(["BEGIN", *statements, *_views_anew(con, version), "COMMIT"]))
     return True
+
+
+def views_are_current(con: "DuckDBPyConnection") -> bool:
+    """Whether a database of the current version has the views that this program would make."""
+    return _about(con).get("views") == _views_digest()
+
+
+def _views_anew(con: "DuckDBPyConnection", version: int | None) -> Iterator[str]:
+    """A view of ours that is no more goes; one that somebody made by hand stays."""
+    older = _about(con).get("view_names", "") if version == CURRENT_VERSION else ""
+    names = [view.name for view in VIEWS]
+    yield from (f"DROP VIEW IF EXISTS {name}" for name in older.split(",") if name and name not in names)
+    yield from view_statements()
+    yield "DELETE FROM about WHERE name IN ('views', 'view_names')"
+    yield f"INSERT INTO about VALUES ('views', '{_views_digest()}'), ('view_names', '{','.join(names)}')"
+
+
+@cache
+def _views_digest() -> str:
+    return hashlib.sha256("\n".join(view_statements()).encode()).hexdigest()
+
+
+def _about(con: "DuckDBPyConnection") -> dict[str, str]:
+    return dict(con.execute("SELECT name, value FROM about").fetchall())
 
 
 class HistoryWriter:
@@ -66,11 +92,7 @@ class HistoryWriter:
     def __init__(self, con: "DuckDBPyConnection", run_ids: Sequence[str] | None = None) -> None:
         """`run_ids`: those that may come. `None`: any."""
         self._con = con
-        self._types: dict[str, dict[str, str]] = {}
-        for table, column, kind in con.execute(
-            "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
-        ).fetchall():
-            self._types.setdefault(table, {})[column] = kind
+        self._types = column_types(con)
         query = "SELECT run_id, source, source_bytes FROM runs"
         if run_ids is not None:
             query += " WHERE run_id IN (SELECT unnest($1::VARCHAR[]))"
@@ -81,6 +103,8 @@ class HistoryWriter:
         self._size = 0
         self.changed = 0
         """Runs that were added or replaced."""
+        self.noted = False
+        """Some imported file was noted."""
 
     def lacks(self, rows: RunRows) -> bool:
         """Whether the rows say more of their run than what is there."""
@@ -97,13 +121,20 @@ class HistoryWriter:
         if self._size > _AT_ONCE:
             self.flush()
 
+    def note_import(self, rows: RunRows) -> None:
+        """Remembers that the imported file was looked at, also when it says nothing new."""
+        name = f"imported/{rows.source_digest}"
+        self._con.execute("DELETE FROM record_files WHERE kind = $1", [name])
+        self._con.execute("INSERT INTO record_files VALUES ($1, $2)", [name, rows.source_bytes])
+        self.noted = True
+
     def flush(self) -> None:
         pending = list(self._pending.values())
         self._pending, self._size = {}, 0
         replaced = [rows.run_id for rows in pending if rows.run_id in self._stored]
         self._stored.update(rows.run_id for rows in pending)
         if replaced:
-            for table in _BY_RUN:
+            for table in BY_RUN:
                 self._con.execute(
                     f"DELETE FROM {table} WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
                     [[_clean(i) for i in replaced]],
@@ -115,7 +146,7 @@ class HistoryWriter:
             run_row.update(
                 source=rows.source, source_bytes=rows.source_bytes, source_digest=rows.source_digest, published_utc=now
             )
-        for table in _BY_RUN:
+        for table in BY_RUN:
             made = (row for rows in pending for row in rows.tables.get(table, ()))
             while part := [row() if callable(row) else row for row in islice(made, _ROWS_AT_ONCE)]:
                 self._insert(table, part)
@@ -129,14 +160,30 @@ class HistoryWriter:
         )
 
     def _insert(self, table: str, rows: Sequence[Row], *, new_by: str | None = None) -> None:
-        """`new_by`: leave out rows whose value in that column the table already has."""
-        if not rows:
-            return
-        types = self._types[table]
-        columns = [[_clean(row.get(name)) for row in rows] for name in types]
-        values = ", ".join(f"unnest(${n}::{kind}[]) AS {name}" for n, (name, kind) in enumerate(types.items(), 1))
-        source = f"SELECT {values}" if new_by is None else f"FROM (SELECT {values}) ANTI JOIN {table} USING ({new_by})"
-        self._con.execute(f"INSERT INTO {table} {source}", columns)
+        insert(self._con, table, rows, self._types[table], new_by=new_by)
+
+
+def column_types(con: "DuckDBPyConnection") -> dict[str, dict[str, str]]:
+    """Table → column → type, columns in their order."""
+    types: dict[str, dict[str, str]] = {}
+    for table, column, kind in con.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() "
+        "WHERE database_name = current_database() AND NOT internal ORDER BY column_index"
+    ).fetchall():
+        types.setdefault(table, {})[column] = kind
+    return types
+
+
+def insert(
+    con: "DuckDBPyConnection", table: str, rows: Sequence[Row], types: Mapping[str, str], *, new_by: str | None = None
+) -> None:
+    """Adds the rows. `new_by`: leave out those whose value in that column the table already has."""
+    if not rows:
+        return
+    columns = [[_clean(row.get(name)) for row in rows] for name in types]
+    values = ", ".join(f"unnest(${n}::{kind}[]) AS {name}" for n, (name, kind) in enumerate(types.items(), 1))
+    source = f"SELECT {values}" if new_by is None else f"FROM (SELECT {values}) ANTI JOIN {table} USING ({new_by})"
+    con.execute(f"INSERT INTO {table} {source}", columns)
 
 
 def _better(rows: RunRows, known: tuple[str, int]) -> bool:

@@ -272,22 +272,37 @@ record_files: how much of each file in .caliper/records the tables hold
   kind VARCHAR NOT NULL: labels, acknowledgements or alerts
   bytes_read BIGINT NOT NULL: length of the file that has been read
 about: facts about this database itself
-  name VARCHAR NOT NULL: views: digest of the views' definitions; product: version that wrote last
+  name VARCHAR NOT NULL: views: digest of the views' definitions; view_names: what they are called
   value VARCHAR NOT NULL: the fact
 """
 SECOND_CHANGES = (
     "UPDATE runs SET dagster_run_ids = CASE WHEN dagster_run_id IS NULL THEN [] ELSE [dagster_run_id] END",
-    # Made again from the run store and the imported files, which hold what there was no column for.
-    "UPDATE runs SET source_bytes = 0 WHERE resumes > 0 OR source = 'file'",
+    # All rows are made again when the history next catches up: from the run store and the imported files, which hold
+    # what there was no column for, and in which long texts now stay. Rows whose source is gone remain as they are.
+    "UPDATE runs SET source_bytes = 0",
+    "ALTER TABLE attempts ALTER COLUMN output DROP NOT NULL",
     # Nothing ever wrote an acknowledgement here: they have a table of their own.
     "ALTER TABLE alerts DROP COLUMN acknowledged_utc",
     "ALTER TABLE alerts DROP COLUMN acknowledged_by",
     "ALTER TABLE alerts DROP COLUMN acknowledged_reason",
-    "COMMENT ON COLUMN alerts.kind IS 'what sort: regression, watch, drift'",
-    "COMMENT ON COLUMN runs.dagster_run_id IS 'Dagster run that began it; NULL: none did'",
-    "COMMENT ON COLUMN runs.source_digest IS 'sha256 of the imported file; its bytes are in .caliper/records/imported'",
-    "COMMENT ON COLUMN attempts.evidence IS 'folder with transcript, workdir and judge, below .caliper/runs/<run_id>'",
 )
+SECOND_COMMENTS = """
+runs:
+  ended_utc: end; NULL: it was killed
+  status: completed, interrupted, stopped; NULL: it was killed
+  dagster_run_id: Dagster run that began it; NULL: none did
+  source_digest: sha256 of the imported file; its bytes are in .caliper/records/imported under that name
+attempts:
+  agent_seconds: in the agent, without waits, hooks and judge; to the millisecond
+  output: final answer if it is short, else its last 80 characters, or NULL if it passed. Of imported files all of it
+  error: why there is nothing to grade, in the CLI's words; at most 160 characters
+  evidence: folder with transcript, stream, workdir and judge, below .caliper/runs/<run_id>; holds all texts whole
+verdicts:
+  assert_evidence: end of a failed assert's output, or why the attempt is lost; at most 160 characters
+  autorater_reasoning: its reasons, at most 160 characters; long ones only if they are why the attempt did not pass
+alerts:
+  kind: what sort: regression, watch or drift
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +333,12 @@ def changes_since(version: int) -> Iterator[Change]:
         Change(
             2,
             "resumptions, labels, acknowledgements",
-            (*_add_columns(MORE_COLUMNS), *_create(SECOND_TABLES), *SECOND_CHANGES),
+            (
+                *_add_columns(MORE_COLUMNS),
+                *_create(SECOND_TABLES),
+                *SECOND_CHANGES,
+                *_comment_anew(SECOND_COMMENTS),
+            ),
         ),
     )
     return (change for change in every if change.version > version)
@@ -356,6 +376,11 @@ def _create(text: str) -> Iterator[str]:
 def _add_columns(text: str) -> Iterator[str]:
     for table, (_, columns) in _tables(text).items():
         yield from (f"ALTER TABLE {table} ADD COLUMN {column}" for column, _ in columns)
+        yield from _comments(table, columns)
+
+
+def _comment_anew(text: str) -> Iterator[str]:
+    for table, (_, columns) in _tables(text).items():
         yield from _comments(table, columns)
 
 

@@ -84,7 +84,7 @@ class Acknowledgement:
 
 
 Record = Label | Alert | Acknowledgement
-R = TypeVar("R", Label, Alert, Acknowledgement)
+R = TypeVar("R", bound=Record)
 RECORD_TYPES: tuple[type[Record], ...] = (Label, Alert, Acknowledgement)
 
 
@@ -130,7 +130,7 @@ class Records:
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 yield from_plain(kind, json.loads(raw)), behind
 
-    def file_of(self, kind: type[Record]) -> Path:
+    def file_of(self, kind: type[R]) -> Path:
         return self.path / f"{kind.stem}.jsonl"
 
     # -- imported files

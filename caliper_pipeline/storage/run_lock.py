@@ -9,7 +9,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from caliper_pipeline.storage.files import storage_errors
@@ -20,14 +20,21 @@ _held: dict[str, tuple[int, int]] = {}
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Marks this process as one that works on the run, until the block ends."""
+def hold(path: Path, when_alone: Callable[[], None] | None = None) -> Iterator[None]:
+    """Marks this process as one that works on the run, until the block ends.
+
+    `when_alone` is called first if nobody else holds it, and whoever comes meanwhile waits until it is done.
+    """
     key = str(path.resolve())
     with _guard:
         handle, count = _held.get(key, (-1, 0))
         if not count:
             with storage_errors("lock", path):
                 handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                if when_alone is not None:
+                    with contextlib.suppress(BlockingIOError):
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        when_alone()
                 fcntl.flock(handle, fcntl.LOCK_SH)
         _held[key] = (handle, count + 1)
     try:

@@ -10,10 +10,12 @@ History, results files and Dagster's log are derived from it. This module puts t
 evidence, copies and locks work stands in the modules of those names.
 """
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -134,14 +136,17 @@ class RunStore:
 
     def run_ids(self) -> list[str]:
         """Oldest first. What has no header is somebody else's folder and passed over."""
+        return [name for name in self.names() if os.path.exists(f"{self.path}/{name}/run.json")]  # noqa: PTH110  many
+
+    def names(self) -> list[str]:
+        """What is called like a run, oldest first: quicker, and not all of it need be one."""
         try:
             with os.scandir(self.path) as entries:
-                names = sorted(entry.name for entry in entries if _RUN_ID.match(entry.name))
+                return sorted(entry.name for entry in entries if _RUN_ID.match(entry.name))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StorageError(f"Cannot read {self.path}: {error.strerror}") from error
-        return [name for name in names if os.path.exists(f"{self.path}/{name}/run.json")]  # noqa: PTH110  many runs
 
     def runs(self) -> Iterator["RunFolder"]:
         """Oldest first."""
@@ -155,6 +160,7 @@ class RunFolder:
         self.path = path
         self.run_id = path.name
         self.log = RunLog(path / "attempts.jsonl")
+        self._announced = False
 
     def header(self) -> RunHeader:
         path = self.path / "run.json"
@@ -167,15 +173,32 @@ class RunFolder:
 
     def hold(self) -> AbstractContextManager[None]:
         """Marks this process as at work on the run while the block runs."""
-        return run_lock.hold(self.path / "lock")
+        self._announced = False
+        return run_lock.hold(self.path / "lock", self.clear_leftovers)
 
     def busy(self) -> bool:
         """Whether another process is at work on it."""
         return run_lock.held_elsewhere(self.path / "lock")
 
+    def at_work(self) -> bool:
+        """Whether any process is at work on it, this one included."""
+        return run_lock.held_here(self.path / "lock") or self.busy()
+
     def append(self, line: Line) -> None:
         """Adds the line; it is on the disk when this returns. Raises `StorageError`."""
+        self._announce()
         self.log.append(line)
+
+    def _announce(self) -> None:
+        """Gives the folder of runs a new time, so that others need not look at every run to see that one grows.
+
+        Once while this process holds the run: as long as it is held, others look at it anyway.
+        """
+        if not self._announced:
+            with contextlib.suppress(OSError):
+                now = time.time_ns()
+                os.utime(self.path.parent, ns=(now, now))
+            self._announced = run_lock.held_here(self.path / "lock")
 
     def lines(self) -> Iterator[Line]:
         """All that can be read, in the order of writing. A torn end and unreadable lines are left out."""
@@ -223,7 +246,7 @@ class RunFolder:
         return skill_copies.skill_folder(self.path, name)
 
     def clear_leftovers(self) -> None:
-        """Removes evidence that a crash left half written. Only for the process that alone works on the run."""
+        """Removes evidence that a crash left half written. Only for a process that alone works on the run."""
         for leftover in self.path.glob("evidence/*/.*"):
             shutil.rmtree(leftover, ignore_errors=True)
 

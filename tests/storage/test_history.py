@@ -18,6 +18,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
 from caliper_pipeline.domain.errors import HistoryTooNew, HistoryUnusable, StorageError
+from caliper_pipeline.domain.prices import Price
 from caliper_pipeline.domain.records import (
     AbortedRecord,
     AttemptRecord,
@@ -31,7 +32,7 @@ from caliper_pipeline.domain.records import (
     VerdictRecord,
 )
 from caliper_pipeline.domain.skills import files_digest
-from caliper_pipeline.storage import history
+from caliper_pipeline.storage import history, history_open
 from caliper_pipeline.storage.history_views import VIEWS
 from caliper_pipeline.storage.migrations import table_names
 from caliper_pipeline.storage.runs import RunFolder, RunStore
@@ -172,6 +173,7 @@ def test_every_input_of_a_run_has_its_column(store: RunStore, db: Path, given: A
         dagster_run_id="d-1",
         pid=42,
         limits={"setup_seconds": 600.0, "retries": 2.0},
+        prices={"a/b:c": Price(3.0, 15.0, 0.3), "*": Price(1.0, 2.0)},
     )
     texts = {"expect": "yes", "setup": "true", "cleanup": "false", "history": "[]"}
     digests = {key: given.sha256(text) for key, text in texts.items()}
@@ -197,33 +199,65 @@ def test_every_input_of_a_run_has_its_column(store: RunStore, db: Path, given: A
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @hypothesis_given(
-    st.lists(any_of(AttemptRecord) | any_of(VerdictRecord) | any_of(HookFailure), min_size=1, max_size=12)
+    st.lists(any_of(AttemptRecord) | any_of(VerdictRecord) | any_of(HookFailure), min_size=1, max_size=12),
+    st.lists(any_of(ResumeRecord), max_size=2),
 )
 def test_every_record_comes_back_from_the_database_as_it_was(
-    tmp_path_factory: Any, given: Any, lines: list[Line]
+    tmp_path_factory: Any, given: Any, lines: list[Line], resumes: list[ResumeRecord]
 ) -> None:
     root = tmp_path_factory.mktemp("root")
     store, db = RunStore(root), root / "history.duckdb"
     unique = {(line.type, line.task_id, line.attempt, getattr(line, "generation", 0)): line for line in lines}  # type: ignore[union-attr]
-    records = [line for line in unique.values() if not isinstance(line, HookFailure)]
+    records = [to_the_millisecond(line) for line in unique.values() if not isinstance(line, HookFailure)]
     failures = [line for line in lines if isinstance(line, HookFailure)]
     run = store.create(given.run_header(tasks=1))
-    for line in [*records, *failures, AbortedRecord("task-001", "Task 1", 1)]:
+    for line in [*resumes, *records, *failures, AbortedRecord("task-001", "Task 1", 1)]:
         run.append(line)
     history.publish(db, [run])
     with contextlib.closing(history.connect(db)) as con:
         found = history.read_lines(con, run.run_id)
     expected = [line for kind in (AttemptRecord, VerdictRecord) for line in records if isinstance(line, kind)]
-    assert found == [*expected, *failures, AbortedRecord("task-001", "Task 1", 1)]
+    assert found == [*expected, *failures, AbortedRecord("task-001", "Task 1", 1), *resumes]
+
+
+def to_the_millisecond(line: Line) -> Line:
+    names = ("agent_seconds", "setup_seconds", "judge_seconds")
+    found = {name: getattr(line, name) for name in names if getattr(line, name, None) is not None}
+    return replace(line, **{name: round(value, 3) for name, value in found.items()})
 
 
 def test_numbers_and_texts_beyond_all_measure_do_not_stop_a_run(store: RunStore, db: Path, given: Any) -> None:
     run = store.create(given.run_header(tasks=1))
     usage = replace(given.attempt().usage, input_tokens=10**40)
     run.append(given.attempt(usage=usage, output="x" * 40_000 + "end"))
-    run.append(given.verdict(assert_evidence='{"a": "\\ud800"} \0'))
+    run.append(given.verdict(outcome=Outcome.TASK_FAIL, assert_evidence='{"a": "\\ud800"} \0'))
     history.publish(db, [run])
-    assert ask(db, "SELECT input_tokens, length(output), right(output, 3) FROM attempts") == [(2**63 - 1, 500, "end")]
+    assert ask(db, "SELECT input_tokens, length(output), right(output, 3) FROM attempts") == [(2**63 - 1, 80, "end")]
+
+
+def test_long_texts_stay_in_the_evidence_except_why_an_attempt_did_not_pass(
+    store: RunStore, db: Path, given: Any
+) -> None:
+    run = store.create(given.run_header(tasks=4))
+    for task in range(1, 5):
+        run.append(given.attempt(task, output="a" * 500 if task < 4 else "Done."))
+    long = {"assert_evidence": "e" * 500, "autorater_reasoning": "r" * 500}
+    run.append(given.verdict(1, **{**long, "assert_evidence": None}))
+    run.append(given.verdict(2, outcome=Outcome.TASK_FAIL, **long))
+    run.append(given.verdict(3, outcome=Outcome.JUDGE_ERROR, **{**long, "assert_evidence": None}))
+    run.append(given.verdict(4, autorater_reasoning="It is there."))
+    history.publish(db, [run])
+    found = ask(
+        db,
+        "SELECT output, assert_evidence, autorater_reasoning FROM attempts JOIN verdicts "
+        "USING (run_id, task_id, attempt) ORDER BY task_id",
+    )
+    assert found == [
+        (None, None, None),
+        ("a" * 80, "e" * 160, None),
+        ("a" * 80, None, "r" * 160),
+        ("Done.", None, "It is there."),
+    ]
 
 
 def test_a_pipe_is_refused_without_being_opened(db: Path) -> None:
@@ -294,7 +328,7 @@ sys.stdin.readline()
 def test_a_program_that_writes_into_the_live_file_stops_nobody(
     store: RunStore, db: Path, given: Any, python: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(history_open, "PATIENCE_SECONDS", 0.1)
     history.publish(db, [given.whole_run(store)])
     other = python(HOLD_LIVE_FILE, db)
     assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == b"held\n"
@@ -380,6 +414,7 @@ def test_a_kill_while_publishing_leaves_each_run_whole_or_absent(
     history.rebuild(db, store)
     assert everything(db) == caught_up
     assert sorted(path.name for path in db.parent.iterdir() if "duckdb" in path.name) == [
+        ".history.duckdb.seen",
         "history.duckdb",
         "history.duckdb.lock",
     ]
