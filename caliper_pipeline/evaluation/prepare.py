@@ -13,6 +13,7 @@ from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_DOLLARS, MOST_SE
 from caliper_pipeline.domain.series import Series
 from caliper_pipeline.domain.skills import Skill, resolve_ablation
 from caliper_pipeline.evaluation.headers import run_header, task_headers
+from caliper_pipeline.evaluation.logins import as_error
 from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, planned_k
@@ -79,13 +80,14 @@ def prepare(
             ablated=ablated,
             servers=servers,
         )
+    secrets = secret_values(granted, operator.environment)
     if probe:
         check_servers(
             servers,
             operator=operator,
             extra_path=spec.sandbox.extra_path,
             shown=str(loaded.path),
-            secrets=secret_values(granted, operator.environment),
+            secrets=secrets,
             seconds=limits["mcp_seconds"],
         )
     if judge_backend is not None and judge_engine is not None and probe:
@@ -119,6 +121,7 @@ def prepare(
         workers=request.workers or config.engine_settings(engine).workers or config.workers,
         allowance=allowance_of(folder.header(), request),
         servers=servers,
+        secrets=secrets,
         declared_servers=tuple(spec.mcp) if spec.mcp_declared else None,
         histories={task_id: planted.turns for task_id, planted in loaded.histories.items()},
         resumed_k=max(k, planned_k(folder)) if existing is not None else None,
@@ -161,7 +164,8 @@ def _check_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
     try:
         return backend.check(project.operator, (), engine, loaded.path)
     except CannotRun as error:
-        raise type(error)(f"The {engine.backend} judge cannot run: {error.message}", hint=error.hint) from error
+        named = type(error)(f"The {engine.backend} judge cannot run: {error.message}", hint=error.hint)
+        raise as_error(named, backend, project.operator) from error
 
 
 def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: LoadedSpec, limit_seconds: float) -> None:
@@ -183,7 +187,7 @@ def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
     if isinstance(found, str):
         raise CannotRun(f"The {engine.backend} judge cannot run: {found}", hint="Use --judge-model for another one.")
     if found is not None:
-        raise backend.explain(found, engine, judge=True)
+        raise as_error(backend.explain(found, engine, judge=True), backend, project.operator)
 
 
 def _rehearse(

@@ -6,21 +6,20 @@ one process (`server_probe.py`) whose whole tree is ended afterwards. Importing 
 of time and of processor, whatever the number of servers.
 
 What is told of a dead server holds the last lines that it wrote, without the values of any variable that was filled
-in. Where values are that short that they could be anything (under four characters) they stay.
+in.
 
 Not covered: what a server answers to a later attempt, and authorisation that asks a person in a browser.
 """
 
-import base64
 import json
 import re
 import sys
-import urllib.parse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from caliper_pipeline.domain.errors import CannotRun
+from caliper_pipeline.domain.redaction import Redaction
 from caliper_pipeline.execution.backends.base import Operator, Server
 from caliper_pipeline.execution.command import Command, Launcher, StopToken
 from caliper_pipeline.execution.environment import agent_environment
@@ -33,7 +32,6 @@ _PROGRAM = Path(__file__).with_name("server_probe.py")
 _START_SECONDS = 20.0
 _STDERR_LINES = 4
 _STDERR_CHARS = 400
-_SHORTEST_SECRET = 4
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -130,7 +128,7 @@ def _refusal(
     seconds: float,
     fallback: str,
 ) -> CannotRun:
-    hide = _Hidden(secrets)
+    hide = Redaction(secrets).text
     texts, hints = [], []
     for server, facts in problems:
         text, hint = _told(server, facts or {"what": "unasked", "detail": fallback}, seconds)
@@ -184,19 +182,3 @@ def _words(facts: dict[str, Any]) -> str:
     lines = [line for line in _CONTROL.sub("", facts.get("stderr", "")).splitlines() if line.strip()]
     said = "\n".join(lines[-_STDERR_LINES:])[-_STDERR_CHARS:].strip()
     return f" Its last words: {said}" if said else ""
-
-
-class _Hidden:
-    """Text without secrets, in whatever form they may have been written."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms: set[str] = set()
-        for secret in secrets:
-            if len(secret) >= _SHORTEST_SECRET:
-                encoded = base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")
-                forms |= {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], encoded}
-                forms |= {urllib.parse.quote(secret, safe=""), urllib.parse.quote(secret)}
-        self._pattern = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True)))) if forms else None
-
-    def __call__(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub("[hidden]", text)

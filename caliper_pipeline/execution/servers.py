@@ -2,6 +2,7 @@
 anchored to the spec. What comes out holds secrets and is stored nowhere.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from caliper_pipeline.execution.backends.base import Server
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _RELATIVE = ("./", "../")
+_LONGEST_PORT = 5
 
 
 def resolve_servers(
@@ -55,11 +57,19 @@ def resolve_servers(
 
 
 def secret_values(declared: Mapping[str, McpServer], environment: Mapping[str, str]) -> frozenset[str]:
-    """What the variables in the servers stand for: told to nobody."""
-    named = {
-        variable for server in declared.values() for _, text in _texts(server) for variable in _VARIABLE.findall(text)
-    }
-    return frozenset(environment[name] for name in named if environment.get(name))
+    """What the variables in the servers stand for: told to nobody.
+
+    A short number or a path of this machine is no secret, and hiding it would spoil what is told.
+    """
+    texts = (text for server in declared.values() for _, text in _texts(server))
+    values = {environment.get(variable, "") for text in texts for variable in _VARIABLE.findall(text)}
+    return frozenset(value for value in values if value and not _is_plain(value))
+
+
+def _is_plain(value: str) -> bool:
+    if value.isdigit() and len(value) <= _LONGEST_PORT:
+        return True
+    return value.startswith("/") and "\0" not in value and os.path.exists(value)  # noqa: PTH110  a very long one raises there
 
 
 def _texts(server: McpServer) -> Iterator[tuple[str, str]]:

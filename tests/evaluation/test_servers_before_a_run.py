@@ -84,8 +84,18 @@ def test_an_unset_variable_is_told_before_any_server_is_started(bench: Bench) ->
     assert bench.asked == 0
 
 
-def test_what_variables_stand_for_is_stored_nowhere(bench: Bench) -> None:
-    bench.prepare({"tide": bench.server()}).execute()
+def test_what_variables_stand_for_is_stored_nowhere_even_if_the_agent_prints_it(bench: Bench) -> None:
+    shell = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": f"echo {SECRET}"}}
+    printed = {"type": "tool_result", "tool_use_id": "t", "content": f"KEY={SECRET}"}
+    events = [
+        {"type": "assistant", "message": {"content": [shell]}},
+        {"type": "user", "message": {"content": [printed]}},
+        {**DONE, "result": f"It is {SECRET}."},
+    ]
+    bench.stand_in.answers = 0
+    bench.stand_in.answer(INIT, *events, stderr=f"debug {SECRET}")
+    summary = bench.prepare({"tide": bench.server()}).execute()
+    assert summary.results.task_results[0].attempts[0].output == "It is [hidden]."
     assert read_log(bench.log)[0]["start"]["env"]["TOKEN"] == f"x {SECRET}"
     stored = [path for path in (bench.folder / ".caliper").rglob("*") if path.is_file()]
     assert len(stored) > 3

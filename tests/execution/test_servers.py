@@ -41,8 +41,11 @@ def test_every_variable_that_is_not_set_is_named_with_its_server_and_key() -> No
 
 def test_what_variables_stand_for_is_secret_and_nothing_else() -> None:
     declared = {
-        "mail": McpServer.model_validate({"command": "${NO}", "env": {"A": "x${TOKEN}", "B": "plain"}}),
+        "mail": McpServer.model_validate(
+            {"command": "${NO}", "env": {"A": "x${TOKEN}", "B": "plain", "C": "${FOLDER}/x", "D": "${PORT}"}}
+        ),
         "web": McpServer.model_validate({"type": "http", "url": "http://${HOST}/", "headers": {"H": "${EMPTY}"}}),
     }
     environment = {"TOKEN": "s3cret", "HOST": "h", "EMPTY": "", "NO": "no", "OTHER": "other"}
+    environment |= {"FOLDER": str(Path.cwd()), "PORT": "8080"}
     assert secret_values(declared, environment) == {"s3cret", "h"}
