@@ -44,7 +44,7 @@ def task_header(number: int, **changes: Any) -> TaskHeader:
     return replace(task, **changes)
 
 
-def run_header(*, tasks: int = 2, **changes: Any) -> RunHeader:
+def run_header(*, tasks: int | tuple[TaskHeader, ...] = 2, **changes: Any) -> RunHeader:
     started = changes.pop("started_at", NOON)
     header = RunHeader(
         run_id=new_run_id(started),
@@ -62,7 +62,7 @@ def run_header(*, tasks: int = 2, **changes: Any) -> RunHeader:
         timeout_seconds=120.0,
         fail_fast=None,
         started_at=started,
-        tasks=tuple(task_header(number) for number in range(1, tasks + 1)),
+        tasks=tuple(task_header(n) for n in range(1, tasks + 1)) if isinstance(tasks, int) else tasks,
         skills=(
             SkillHeader("tides", "/skills/tides/SKILL.md", "path", sha256("x"), True, files={"SKILL.md": "sha256:00"}),
         ),
@@ -106,7 +106,7 @@ def whole_run(
     store: RunStore, outcomes: Sequence[Sequence[Outcome]] = ((Outcome.PASS,) * 2,) * 2, **changes: Any
 ) -> RunFolder:
     """A finished run; `outcomes` by task, then by attempt."""
-    header = run_header(tasks=len(outcomes), **changes)
+    header = run_header(**{"tasks": len(outcomes), **changes})
     run = store.create(header)
     lines: list[Line] = []
     for task, row in enumerate(outcomes, 1):

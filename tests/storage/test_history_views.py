@@ -8,7 +8,8 @@ import pytest
 
 from caliper_pipeline.domain.records import Outcome
 from caliper_pipeline.domain.statistics import wilson
-from caliper_pipeline.storage import history, history_writer
+from caliper_pipeline.storage import history, history_open, history_writer
+from caliper_pipeline.storage.history_views import VIEWS
 from caliper_pipeline.storage.migrations import CURRENT_VERSION, Change, changes_since
 from caliper_pipeline.storage.runs import RunStore
 
@@ -72,7 +73,7 @@ def test_a_task_that_sometimes_passes_is_flaky(con: "DuckDBPyConnection") -> Non
 
 
 def test_what_was_lost_is_told_by_kind(con: "DuckDBPyConnection") -> None:
-    query = "SELECT arm, outcome, attempts, share, agent_seconds, tokens FROM unusable_breakdown ORDER BY arm"
+    query = "SELECT arm, outcome, attempts, share, agent_seconds, total_tokens FROM unusable_breakdown ORDER BY arm"
     assert con.execute(query).fetchall() == [
         ("full", "timeout", 1, 0.25, 1.5, 170),
         ("tides", "judge_error", 1, 0.25, 1.5, 170),
@@ -84,12 +85,36 @@ def test_the_matrix_shows_what_fired_where(con: "DuckDBPyConnection") -> None:
     assert con.execute(query).fetchall() == [("Task 1", "tides", None, 2, 2, 1.0), ("Task 2", "tides", None, 2, 2, 1.0)]
 
 
-def test_the_gap_to_a_control_has_an_interval(con: "DuckDBPyConnection") -> None:
-    (found,) = con.execute(
-        "SELECT arm, full_score, control_score, gap, gap_low, gap_high, same_spec FROM control_gap"
-    ).fetchall()
-    assert (found[:4], found[6]) == (("tides", 1.0, 0.5, 0.5), True)
-    assert -0.2 < found[4] < 0.5 < found[5] < 1
+def test_every_view_says_what_it_is_and_what_its_columns_are(con: "DuckDBPyConnection") -> None:
+    for view in VIEWS:
+        ((about,),) = con.execute("SELECT comment FROM duckdb_views() WHERE view_name = $1", [view.name]).fetchall()
+        assert about.startswith("one row ")
+        columns = con.execute(
+            "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = $1 ORDER BY column_index",
+            [view.name],
+        ).fetchall()
+        assert columns == list(view.columns.items())
+
+
+def test_every_view_marks_what_a_script_played(con: "DuckDBPyConnection") -> None:
+    for view in VIEWS:
+        found = con.execute(f"SELECT DISTINCT simulated FROM {view.name}").fetchall()
+        assert found in ([], [(True,)])
+
+
+def test_every_example_of_a_view_runs(con: "DuckDBPyConnection") -> None:
+    for view in VIEWS:
+        con.execute(view.example).fetchall()
+
+
+def test_every_rate_of_a_view_lies_between_its_bounds(con: "DuckDBPyConnection") -> None:
+    for view in VIEWS:
+        for low in (name for name in view.columns if name.endswith("_low")):
+            stem = low.removesuffix("_low")
+            of = next((c for c in (stem, f"{stem}_score", f"{stem}_rate") if c in view.columns), None)
+            if of is not None and f"{stem}_high" in view.columns:
+                bad = f"SELECT count(*) FROM {view.name} WHERE NOT ({low} <= {of} AND {of} <= {stem}_high)"
+                assert con.execute(bad).fetchall() == [(0,)], (view.name, low)
 
 
 def test_an_older_database_is_brought_up_to_date_by_whoever_opens_it(
@@ -107,7 +132,7 @@ def test_an_older_database_is_brought_up_to_date_by_whoever_opens_it(
         if version < newer:
             yield one_more
 
-    for module in (history, history_writer):
+    for module in (history_open, history_writer):
         monkeypatch.setattr(module, "CURRENT_VERSION", newer)
     monkeypatch.setattr(history_writer, "changes_since", changes)
     with contextlib.closing(history.connect(db)) as con:
