@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from caliper_pipeline.domain.engine import Engine, parse_engine
-from caliper_pipeline.domain.errors import BadInput, CannotRun
+from caliper_pipeline.domain.errors import BadInput, CaliperError, CannotRun
 from caliper_pipeline.domain.prices import price_of
 from caliper_pipeline.domain.project import MOST_ATTEMPTS, MOST_DOLLARS, MOST_SECONDS, MOST_TOKENS, MOST_WORKERS
 from caliper_pipeline.domain.series import Series
@@ -164,8 +164,12 @@ def _check_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
     try:
         return backend.check(project.operator, (), engine, loaded.path)
     except CannotRun as error:
-        named = type(error)(f"The {engine.backend} judge cannot run: {error.message}", hint=error.hint)
-        raise as_error(named, backend, project.operator) from error
+        raise _of_judge(error, backend, project) from error
+
+
+def _of_judge(error: CannotRun, backend: Backend, project: Project) -> CaliperError:
+    named = type(error)(f"The {backend.name} judge cannot run: {error.message}", hint=error.hint)
+    return as_error(named, backend, project.operator)
 
 
 def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: LoadedSpec, limit_seconds: float) -> None:
@@ -173,17 +177,21 @@ def _probe_judge(backend: Backend, engine: Engine, project: Project, loaded: Loa
     if engine.simulated:
         return
     stop = StopToken()
-    with ProcessLauncher() as launcher:
-        found = probe_judge(
-            launcher,
-            stop,
-            backend=backend,
-            engine=engine,
-            operator=project.operator,
-            limit_seconds=limit_seconds,
-            spec_path=loaded.path,
-        )
-    stop.close()
+    try:
+        with ProcessLauncher() as launcher:
+            found = probe_judge(
+                launcher,
+                stop,
+                backend=backend,
+                engine=engine,
+                operator=project.operator,
+                limit_seconds=limit_seconds,
+                spec_path=loaded.path,
+            )
+    except CannotRun as error:
+        raise _of_judge(error, backend, project) from error
+    finally:
+        stop.close()
     if isinstance(found, str):
         raise CannotRun(f"The {engine.backend} judge cannot run: {found}", hint="Use --judge-model for another one.")
     if found is not None:

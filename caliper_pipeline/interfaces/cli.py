@@ -26,6 +26,8 @@ COMMANDS = {
     "migrate": ("migrate_command:migrate", "Rewrite a spec of release 0.4 in the present form."),
     "sync": ("sync_command:sync", "Record in the history and in Dagster whatever they lack of the runs on disk."),
     "ui": ("ui_command:ui", "Start the Dagster web UI and daemon for this project."),
+    "login": ("login_command:login", "Sign in to ChatGPT, so that codex runs use your plan."),
+    "logout": ("login_command:logout", "Sign out of ChatGPT: revoke the login and delete it."),
     "demo": ("demo_command:demo", "Copy an example skill and spec into a folder and evaluate it."),
 }
 """Name → where it is, and its line in the overview (so that `--help` imports none of them)."""

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import click
 
 from caliper_pipeline.domain.engine import Engine, parse_engine
-from caliper_pipeline.domain.errors import BadInput
+from caliper_pipeline.domain.errors import BadInput, LoginRequired
 from caliper_pipeline.interfaces.lean_imports import without_pydantic_plugins
 
 with without_pydantic_plugins():
@@ -25,6 +26,7 @@ with without_pydantic_plugins():
     from caliper_pipeline.evaluation.run import Evaluation
 from caliper_pipeline.execution.budget import Allowance
 from caliper_pipeline.execution.command import StopToken
+from caliper_pipeline.interfaces.login_offer import LoginOffer
 from caliper_pipeline.interfaces.render.live import make_progress
 
 EXIT_CANNOT_RUN = 2
@@ -55,6 +57,7 @@ EXIT_INTERRUPTED = 130
 @click.option("--run-id", metavar="ID", help="With --resume: the run to take up; a larger --k tops it up.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a copy of the results there.")
 @click.option("--wait", is_flag=True, help="Return only when Dagster has recorded the run.")
+@click.option("--no-input", is_flag=True, help="Never ask, not even whether to log in where a login is missing.")
 @click.option("-v", "--verbose", is_flag=True, help="Show pass@k and pass^k, and details of every task.")
 def run(
     spec: Path | None,
@@ -74,6 +77,7 @@ def run(
     run_id: str | None,
     output: Path | None,
     wait: bool,
+    no_input: bool,
     verbose: bool,
 ) -> None:
     """Attempt every task of SPEC k times, judge each attempt, score and record the run."""
@@ -93,12 +97,17 @@ def run(
             "--run-id names the run to take up.", hint=f"Add --resume: caliper run --resume --run-id {run_id}"
         )
     project = find_project(Path.cwd())
+    offer = LoginOffer(ask=not no_input)
+    allowance = Allowance(max_tokens, max_cost, max_tokens_per_attempt) if resume else None
+
+    def take_up(run: str | None) -> Evaluation:
+        return resume_run(project, run_id=run, spec_path=spec, k=k, workers=workers, allowance=allowance)
+
     if resume:
         _refuse_with_resume(engine, judge, ablate, timeout, user_customizations)
         if dry_run:
             raise BadInput("--dry-run shows a new run.", hint="Leave out --resume.")
-        allowance = Allowance(max_tokens, max_cost, max_tokens_per_attempt)
-        evaluation = resume_run(project, run_id=run_id, spec_path=spec, k=k, workers=workers, allowance=allowance)
+        evaluation = offer.until_logged_in(lambda: take_up(run_id))
     else:
         if spec is None:
             raise click.UsageError("Missing argument 'SPEC'.")
@@ -119,8 +128,11 @@ def run(
         if dry_run:
             _show_plan(project, request)
             return
-        evaluation = prepare(project, request)
+        evaluation = offer.until_logged_in(lambda: prepare(project, request))
     summary = run_evaluation(evaluation, project, output=output, wait=wait, verbose=verbose)
+    while isinstance(summary.fatal, LoginRequired) and offer.take_up(summary.fatal):
+        evaluation = offer.until_logged_in(partial(take_up, summary.header.run_id))
+        summary = run_evaluation(evaluation, project, output=output, wait=wait, verbose=verbose)
     sys.exit(exit_code(summary))
 
 
