@@ -7,9 +7,7 @@ import hashlib
 import json
 from typing import Any
 
-from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.results import AttemptResult, Results, SkillSnapshot, TaskResult, parse_results
-from caliper_pipeline.domain.series import Series
 from caliper_pipeline.domain.skills import files_digest
 from caliper_pipeline.storage.history_rows import (
     Row,
@@ -57,8 +55,7 @@ def _run_id(results: Results, content: Any) -> str:
 
 def _run_row(results: Results) -> Row:
     run = results.run
-    asked = run.model if run.run_id is None else run.requested_model
-    series = Series(run.spec, Engine(run.backend, asked), run.ablated, not run.user_customizations)
+    series = run.series
     ungraded = sum(task.ungraded for task in results.task_results)
     return {
         "series_key": run.series_key or series.key,
@@ -66,7 +63,7 @@ def _run_row(results: Results) -> Row:
         "spec_path": run.spec_path,
         "spec_digest": run.spec_digest,
         "backend": run.backend,
-        "model": asked,
+        "model": run.asked_model,
         "engine": str(series.engine),
         "arm": series.arm,
         "ablated": run.ablated,

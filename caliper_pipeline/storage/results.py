@@ -35,7 +35,8 @@ _LONGEST_HEAD_BYTES = 1024 * 1024
 """`run` comes first in a file, and our keys last in it, behind hook failures with their output."""
 _ONE_SECOND = timedelta(seconds=1)
 """File names leave fractions out."""
-_TIME_FORMAT = "%Y-%m-%dT%H-%M-%SZ"
+FILE_TIME = "%Y-%m-%dT%H-%M-%SZ"
+"""What results files are called: when the run ended."""
 _TIME_LENGTH = len("2026-11-20T10-00-00Z")
 
 
@@ -68,7 +69,7 @@ def write_results(root: Path, run: "RunFolder", results: "Results") -> Path:
             with aside.open("xb") as stream:
                 _stream(stream, run, results)
                 finish(stream)
-            path = _place(aside, folder, results.run.timestamp.astimezone(UTC).strftime(_TIME_FORMAT))
+            path = _place(aside, folder, results.run.timestamp.astimezone(UTC).strftime(FILE_TIME))
         finally:
             aside.unlink(missing_ok=True)
         sync_path(folder)
@@ -77,24 +78,6 @@ def write_results(root: Path, run: "RunFolder", results: "Results") -> Path:
 
     remember(root, path, results)
     return path
-
-
-def export_results(path: Path, run: "RunFolder", results: "Results") -> None:
-    """Writes a copy to a path of the person's choice, whole or not at all. Raises `StorageError`."""
-    with storage_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():  # a pipe or /dev/stdout cannot be renamed over
-            with path.open("wb") as stream:
-                _stream(stream, run, results)
-            return
-        aside = aside_name(path)
-        try:
-            with aside.open("xb") as stream:
-                _stream(stream, run, results)
-                finish(stream)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
 
 
 def results_folder(root: Path, spec: str) -> Path:
@@ -200,8 +183,7 @@ def resolve(root: Path | None, reference: str, run: str | None = None) -> Path:
         if not path.is_file():
             raise BadInput(f"{reference}: there is no such results file.")
         return path
-    as_spec = _SPEC_FILE.match(Path(reference).name)
-    spec = as_spec.group(1) if as_spec else reference
+    spec = spec_name(reference)
     runs = saved_runs(root, spec)
     if not runs:
         raise _nothing_saved(root, spec)
@@ -215,6 +197,17 @@ def resolve(root: Path | None, reference: str, run: str | None = None) -> Path:
         if _head(saved.path, _RUN_ID) == run:
             return saved.path
     raise BadInput(f"{spec} has no run {run!r} under {root}.", hint=f"`caliper list {spec}` shows its runs.")
+
+
+def spec_name(reference: str) -> str:
+    """The spec that a person means by its name or by its file."""
+    as_file = _SPEC_FILE.match(Path(reference).name)
+    return as_file.group(1) if as_file else reference
+
+
+def run_id_in(path: Path) -> str | None:
+    """The id of the run that a results file is of. `None`: it does not say."""
+    return _head(path, _RUN_ID)
 
 
 def _nothing_saved(root: Path | None, spec: str) -> BadInput:
@@ -267,7 +260,7 @@ def _sortable(file_id: str) -> str:
 def _end(run: SavedRun) -> datetime | None:
     match = _FILE_ID.match(run.file_id)
     try:
-        return datetime.strptime(match.group(1), _TIME_FORMAT).replace(tzinfo=UTC) if match else None
+        return datetime.strptime(match.group(1), FILE_TIME).replace(tzinfo=UTC) if match else None
     except ValueError:
         return None
 

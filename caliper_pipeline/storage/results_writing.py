@@ -27,17 +27,22 @@ LARGEST_TEXT = 1024 * 1024
 """Skill files beyond this many bytes are named with their hash and not embedded."""
 
 
-def stream_results(stream: BinaryIO, run: RunFolder, results: Results) -> None:
-    """Writes the file's text, indented by two, in the order of keys that the schema has."""
+def stream_results(stream: BinaryIO, run: RunFolder, results: Results) -> int:
+    """Writes the file's text, indented by two, in the order of keys that the schema has.
+
+    Gives how many transcripts are missing because they were pruned.
+    """
+    pruned = 0
     snapshots = tuple(_with_contents(snapshot, run) for snapshot in results.skill_snapshots)
     outer = results_dict(replace(results, task_results=(), skill_snapshots=snapshots))
     for start, key, value in _entries(outer, 1):
         stream.write(start)
         if key == "task_results":
-            _write_tasks(stream, run, results)
+            pruned = _write_tasks(stream, run, results)
         else:
             stream.write(_indented(value, 1))
     stream.write(b"\n}\n")
+    return pruned
 
 
 def transcript_dict(turn: Turn) -> dict[str, Any]:
@@ -57,44 +62,52 @@ def transcript_dict(turn: Turn) -> dict[str, Any]:
     return plain
 
 
-def _write_tasks(stream: BinaryIO, run: RunFolder, results: Results) -> None:
+def _write_tasks(stream: BinaryIO, run: RunFolder, results: Results) -> int:
     if not results.task_results:
         stream.write(b"[]")
-        return
+        return 0
     stream.write(b"[")
+    pruned = 0
     for number, task in enumerate(results.task_results):
         stream.write(b",\n    " if number else b"\n    ")
         for start, key, value in _entries(task_dict(replace(task, attempts=()), k=results.run.k), 3):
             stream.write(start)
             if key == "attempts":
-                _write_attempts(stream, run, task)
+                pruned += _write_attempts(stream, run, task)
             else:
                 stream.write(_indented(value, 3))
         stream.write(b"\n    }")
     stream.write(b"\n  ]")
+    return pruned
 
 
-def _write_attempts(stream: BinaryIO, run: RunFolder, task: TaskResult) -> None:
+def _write_attempts(stream: BinaryIO, run: RunFolder, task: TaskResult) -> int:
     if not task.attempts:
         stream.write(b"[]")
-        return
+        return 0
     stream.write(b"[")
-    for number, attempt in enumerate(task.attempts):
+    pruned = 0
+    for number, short in enumerate(task.attempts):
         stream.write(b",\n        " if number else b"\n        ")
-        stream.write(_indented(_whole_attempt(run, attempt), 4))
+        attempt, turns = attempt_with_turns(run, short)
+        pruned += turns is None and bool(attempt.evidence)
+        transcript = None if turns is None else [transcript_dict(turn) for turn in turns]
+        stream.write(_indented(attempt_dict(attempt, transcript=transcript), 4))
     stream.write(b"\n      ]")
+    return pruned
 
 
-def _whole_attempt(run: RunFolder, attempt: AttemptResult) -> dict[str, Any]:
+def attempt_with_turns(run: RunFolder, attempt: AttemptResult) -> tuple[AttemptResult, tuple[Turn, ...] | None]:
+    """The attempt with its whole answer, and its transcript. `None`: there is none, or it was pruned."""
     if not attempt.evidence:
-        return attempt_dict(attempt, transcript=None)
+        return attempt, None
     try:
         kept = run.read_evidence(attempt.evidence)
-    except StorageError:  # pruned
-        return attempt_dict(attempt, transcript=None)
-    if attempt.output and kept.final_answer.endswith(attempt.output):  # the line holds the end of a long answer
+    except StorageError:
+        return attempt, None
+    if attempt.output and attempt.output in kept.final_answer:  # the line holds a part of a long answer
         attempt = replace(attempt, output=kept.final_answer)
-    return attempt_dict(attempt, transcript=[transcript_dict(turn) for turn in kept.turns])
+    return attempt, kept.turns
 
 
 def _with_contents(snapshot: SkillSnapshot, run: RunFolder) -> SkillSnapshot:

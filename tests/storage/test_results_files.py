@@ -16,7 +16,6 @@ from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.storage import results as results_module
 from caliper_pipeline.storage.evidence import Evidence
 from caliper_pipeline.storage.results import (
-    export_results,
     latest_of,
     load_results,
     resolve,
@@ -181,16 +180,6 @@ def test_writing_holds_one_transcript_at_a_time(store: RunStore, given: Any, pyt
         run.append(given.verdict(1, number))
     grown_kib = int(python(MANY, store.root).communicate()[0])
     assert grown_kib < 8 * 1024  # all transcripts together are 20 MB
-
-
-def test_a_copy_goes_where_it_is_asked_for(store: RunStore, given: Any, tmp_path: Path) -> None:
-    run = run_with_evidence(store, given, attempts=1)
-    target = tmp_path / "some/where/out.json"
-    export_results(target, run, results_of(run, given.NOON))
-    assert load_results(target).run.run_id == run.run_id
-    assert [path.name for path in target.parent.iterdir()] == ["out.json"]
-    with pytest.raises(StorageError, match=r"Cannot write .*out\.json"):
-        export_results(target / "below-a-file.json", run, results_of(run, given.NOON))
 
 
 # -- finding

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.records import HookFailure, Outcome
 from caliper_pipeline.domain.scoring import RunScore, TaskScore
+from caliper_pipeline.domain.series import Series
 from caliper_pipeline.domain.transcript import Usage
 
 ERA = "install-and-discover"
@@ -64,6 +66,15 @@ class RunInfo:
     @property
     def engine(self) -> str:
         return self.backend if self.model is None else f"{self.backend}:{self.model}"
+
+    @property
+    def asked_model(self) -> str | None:
+        """Files of other products have one field for what was asked and what was reported."""
+        return self.model if self.run_id is None else self.requested_model
+
+    @property
+    def series(self) -> Series:
+        return Series(self.spec, Engine(self.backend, self.asked_model), self.ablated, not self.user_customizations)
 
     @property
     def ablated_skills(self) -> tuple[str, ...]:

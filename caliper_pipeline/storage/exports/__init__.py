@@ -1,0 +1,1 @@
+"""Runs in other forms: results files, Parquet, and the logs that Inspect reads."""
