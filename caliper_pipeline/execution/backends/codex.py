@@ -13,8 +13,7 @@ What was measured on 0.171.0 and decides the flags:
 - `CODEX_API_KEY` wins over a login; `OPENAI_API_KEY`, which older releases read, no longer counts.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
@@ -30,6 +29,7 @@ from caliper_pipeline.execution.backends.base import (
     Operator,
     Refusal,
 )
+from caliper_pipeline.execution.backends.codex_access import Access, check_plan, chosen_access, login_words
 from caliper_pipeline.execution.backends.codex_cli import BINARY, find_binary, find_cli
 from caliper_pipeline.execution.backends.codex_rollout import Session, read_session
 from caliper_pipeline.execution.backends.codex_session import plant_session
@@ -49,31 +49,11 @@ _ROLE_FILE = "instructions.md"
 _ANSWER_FILE = "last-message.txt"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a call reaches the models, where that is not by the operator's stored login."""
-
-    overrides: tuple[str, ...] = ()
-    """`key=value`, laid over the configuration by `-c`; visible to everyone on the machine, so no secret."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    provider: str | None = None
-    """The provider that the overrides select."""
-    seeds_login: bool = True
-    """False: the stored login stays where it is."""
-    plan: bool = False
-    """It is a login with a plan, not with a key."""
-
-
-def stored_login(operator: Operator, seconds: float) -> Access:
-    """The operator's own login, copied; `seconds`: how long it has to last."""
-    return Access()
-
-
 class Codex:
     name = NAME
     capabilities = Capabilities(mcp=True, history=True, user_customizations=True)
 
-    def __init__(self, access: Callable[[Operator, float], Access] = stored_login) -> None:
+    def __init__(self, access: Callable[[Operator, float], Access] = chosen_access) -> None:
         self._access = access
 
     def check(
@@ -82,6 +62,7 @@ class Codex:
         """Find the command and ask its version, once. Raises `MissingCli`, or `CannotRun` for what cannot work."""
         codex_home.operator_config(operator)
         cli = find_cli(operator, extra_path)
+        check_plan(operator)
         return BackendInfo(cli.binary, cli.version)
 
     def skills_root(self, home: Path) -> Path:
@@ -93,7 +74,7 @@ class Codex:
         return codex_home.user_layer(operator, declared, servers)
 
     def login_command(self, operator: Operator) -> tuple[str, ...] | None:
-        return (find_binary(operator) or BINARY, "login")
+        return login_words(operator, find_binary(operator) or BINARY)
 
     def prepare(self, invocation: Invocation) -> None:
         operator, home = invocation.operator, invocation.home

@@ -27,9 +27,11 @@ from caliper_pipeline.execution.backends.codex_config import (
     Config,
     read_config,
     table,
+    takes_login,
     user_servers,
 )
 from caliper_pipeline.execution.backends.home_files import copy_folder, write_private
+from caliper_pipeline.execution.chatgpt import store
 
 CONFIG_FOLDER = ".codex"
 CONFIG_FILE = "config.toml"
@@ -90,6 +92,15 @@ def is_plan_login(path: Path) -> bool:
     return isinstance(login, dict) and isinstance(login.get("tokens"), dict) and not login.get("OPENAI_API_KEY")
 
 
+def uses_plan(operator: Operator) -> bool:
+    """Somebody signed in to a ChatGPT plan of ours, and the configuration reaches its models by a login: the stored
+    one stays where it is. Raises `CannotRun`."""
+    if store.load(operator) is None:
+        return False
+    config = operator_config(operator)
+    return takes_login(config) and "openai_base_url" not in config and config.get("forced_login_method") != "api"
+
+
 def seed_path(home: Path, path: str) -> None:
     """Have login shells search these folders, as they would on the operator's machine."""
     for name in (".profile", ".zprofile"):
@@ -134,14 +145,19 @@ def loaded_servers(operator: Operator, config: Config, declared: tuple[str, ...]
         if not (isinstance(server, dict) and server.get("enabled") is False)
     ]
     apps = table(config, "features").get("apps") is not False and CONNECTORS not in declared
-    account = apps and is_plan_login(config_folder(operator) / LOGIN_FILE)
+    account = apps and _seeds_account(operator)
     return (*own, *((CONNECTORS,) if account and CONNECTORS not in own else ()))
 
 
 def has_unlisted_servers(operator: Operator, config: Config) -> bool:
     """A ChatGPT account may bring plugins, and each of them servers of its own."""
     plugins = table(config, "features").get("plugins") is not False
-    return plugins and is_plan_login(config_folder(operator) / LOGIN_FILE)
+    return plugins and _seeds_account(operator)
+
+
+def _seeds_account(operator: Operator) -> bool:
+    """The login that is copied is one with a ChatGPT account, which brings connectors along."""
+    return is_plan_login(config_folder(operator) / LOGIN_FILE) and not uses_plan(operator)
 
 
 def _plugins(source: Path, config: Config) -> Iterator[str]:

@@ -119,7 +119,8 @@ def explain(refused: Refusal, engine: Engine, login: tuple[str, ...], *, judge: 
     if refused.kind == "login":
         return LoginRequired(
             f"{who} cannot run: Not logged in, or the login was refused: {text}",
-            hint=f"Log in with `{' '.join(login)}`, or set a valid CODEX_API_KEY. A login that the CLI keeps in the "
+            hint=f"Log in with `{' '.join(login)}`, or with a ChatGPT plan by `caliper login chatgpt`, or set a valid "
+            "CODEX_API_KEY. A login that the CLI keeps in the "
             'system\'s keyring cannot be copied: set cli_auth_credentials_store = "file" in its config.toml and log in '
             "again. What is finished is kept; go on with: caliper run --resume",
         )
