@@ -198,7 +198,10 @@ class ApiBackend:
                 f"{who} cannot run: {engine.model or self.default_model} is not available: {text}",
                 hint=f"Name another with {flag}, for instance {flag} {self.name}:{self.default_model}.",
             )
-        return CannotRun(f"{who} cannot run: {text}", hint=None)
+        return CannotRun(
+            f"{who} cannot run: {text}",
+            hint=f"See that {self.keys[0]} is a key for what is asked, and that the base URL, where one is set, is right.",
+        )
 
     def _job(self, invocation: Invocation | JudgeInvocation) -> dict[str, Any]:
         operator = invocation.operator

@@ -90,7 +90,7 @@ def _structure(complaint: Complaint) -> str | None:
     return None
 
 
-def _remedy(text: str) -> str | None:
+def _remedy(text: str) -> str:
     lowered = text.lower()
     if "native binary not installed" in lowered:
         return "Its install script did not run: node node_modules/@anthropic-ai/claude-code/install.cjs"
@@ -98,4 +98,4 @@ def _remedy(text: str) -> str | None:
         return "Run as another user."
     if _NODE_CRASH.search(text):
         return "The command crashed at its start: try another (even) version of Node.js, or install the CLI anew."
-    return None
+    return f"`{BINARY} -p hello` in a terminal shows whether the CLI works at all; `{BINARY} doctor` looks it over."

@@ -183,7 +183,7 @@ def _own_lines(stderr: str) -> list[str]:
     return found
 
 
-def _remedy(text: str) -> str | None:
+def _remedy(text: str) -> str:
     lowered = text.lower()
     if "missing environment variable" in lowered:
         return (
@@ -196,7 +196,7 @@ def _remedy(text: str) -> str | None:
         return "The CLI refuses what your own config.toml says; mend it there, or use --no-user-customizations."
     if _BLOCKED.search(text):
         return "The system keeps the command from running there: allow it in the privacy settings."
-    return None
+    return "`codex exec hello` in a terminal shows whether the CLI works at all; `codex doctor` looks it over."
 
 
 def _text(data: bytes) -> str:
