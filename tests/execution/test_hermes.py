@@ -289,6 +289,11 @@ class TestHome:
 
 
 class TestCustomizations:
+    def test_a_spec_that_declares_no_server_on_purpose_keeps_ones_own_out(self, theirs: Path, home: Path) -> None:
+        write(theirs / ".hermes" / "config.yaml", {**LAB, "mcp_servers": {"theirs": {"command": "x"}}})
+        Hermes().prepare(invocation(home, operator(theirs), isolated=False, declared_servers=()))
+        assert "mcp_servers" not in seeded(home)
+
     def test_persona_settings_servers_and_skills_load_when_not_isolated(self, theirs: Path, home: Path) -> None:
         source = theirs / ".hermes"
         write(source / "SOUL.md", "persona")

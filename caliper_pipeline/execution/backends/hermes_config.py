@@ -104,21 +104,23 @@ def attempt_config(
     theirs: Mapping[str, Any],
     *,
     isolated: bool,
+    own_servers: bool = True,
     servers: Iterable[Server] = (),
     declared: Collection[str] = (),
     shell_init: Path | None = None,
 ) -> dict[str, Any]:
     """The settings of an attempt. `declared` are all servers that the spec names, ablated ones too; `shell_init` is a
-    file that the agent's shell reads at its start."""
+    file that the agent's shell reads at its start; without `own_servers` the operator's stay out in any case."""
     config = _needed(theirs) if isolated else {key: theirs[key] for key in theirs if key not in _NOT_COPIED}
     config = _laid_over(config, _SET)
     if shell_init is not None:
-        own = config["terminal"].get("shell_init_files")
-        config["terminal"]["shell_init_files"] = [*(own if isinstance(own, list) else ()), str(shell_init)]
-    own_servers = {} if isolated else user_servers(theirs, declared)
+        before = config["terminal"].get("shell_init_files")
+        config["terminal"]["shell_init_files"] = [*(before if isinstance(before, list) else ()), str(shell_init)]
+    own = user_servers(theirs, declared) if own_servers and not isolated else {}
     given = {server.name: server_entry(server) for server in servers}
-    if own_servers or given:
-        config["mcp_servers"] = {**own_servers, **given}
+    config.pop("mcp_servers", None)
+    if own or given:
+        config["mcp_servers"] = {**own, **given}
     if given:
         config["platform_toolsets"] = _with_tools_of(given, config.get("platform_toolsets"))
     return config

@@ -73,6 +73,7 @@ def seed(invocation: Invocation, path: str) -> None:
     config = hermes_config.attempt_config(
         theirs,
         isolated=invocation.isolated,
+        own_servers=invocation.declared_servers != (),
         servers=invocation.servers,
         declared=(*(invocation.declared_servers or ()), *(server.name for server in invocation.servers)),
         shell_init=shell_init,
