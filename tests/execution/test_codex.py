@@ -299,6 +299,10 @@ class TestJudge:
     def test_without_a_file_it_is_what_it_printed(self, home: Path, theirs: Path) -> None:
         assert self.read(home, theirs, stdout=b" printed \n")[0].text == "printed"
 
+    def test_events_that_it_printed_are_read_as_such(self, home: Path, theirs: Path) -> None:
+        event = b'{"type":"item.completed","item":{"id":"1","type":"agent_message","text":"{\\"passed\\": true}"}}'
+        assert self.read(home, theirs, stdout=b"noise\n" + event)[0].text == '{"passed": true}'
+
     def test_the_question_is_not_what_went_wrong(self, home: Path, theirs: Path) -> None:
         prompt = "Transcript:\nERROR: 429 rate limit\nQuota exceeded.\nerror: unexpected argument"
         last = "ERROR: unexpected status 401 Unauthorized: no, url: http://127.0.0.1:4290/v1\n"

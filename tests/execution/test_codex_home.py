@@ -234,6 +234,15 @@ class TestServers:
         write(theirs / ".codex" / "config.toml", CONFIG)
         assert "mcp_servers" not in prepared(home, operator(theirs), declared_servers=declared)
 
+    def test_an_empty_declaration_keeps_ones_own_out_whatever_else_loads(self, home: Path, theirs: Path) -> None:
+        write(theirs / ".codex" / "config.toml", CONFIG)
+        write(theirs / ".codex" / "auth.json", '{"tokens": {}}')
+        facts: dict[str, Any] = {"isolated": False, "declared_servers": ()}
+        assert "mcp_servers" not in prepared(home, operator(theirs), **facts)
+        given = Invocation(Engine("codex"), "Go.", home, home, operator(theirs), 5.0, **facts)
+        assert "features.apps=false" in Codex().command(given).argv
+        assert Codex().read(ProcessResult(0), given).mcp_servers == ()
+
     @pytest.mark.parametrize("servers", [(Server("mail_box", "stdio", command="/s"),), ()])
     def test_a_declared_one_wins_also_when_ablated_or_spelt_otherwise(
         self, home: Path, theirs: Path, servers: tuple[Server, ...]

@@ -105,8 +105,9 @@ class Codex:
     def command(self, invocation: Invocation) -> Command:
         access = self._access(invocation.operator, invocation.timeout_seconds)
         features: tuple[str, ...] = (_NO_APPS, _NO_PLUGINS) if invocation.isolated else ()
-        if not features and codex_home.CONNECTORS in codex_config.declared_names(invocation):
-            features = (_NO_APPS,)  # a declared server of that name wins over the account's
+        clash = codex_home.CONNECTORS in codex_config.declared_names(invocation)
+        if not features and (clash or not codex_config.takes_user_servers(invocation)):
+            features = (_NO_APPS,)
         resumed = ("resume", invocation.session) if invocation.session else ()
         return _command(invocation, access, _FLAGS, features, (*resumed, "-"), invocation.extra_path)
 
@@ -143,7 +144,8 @@ class Codex:
     def read_judge(self, result: ProcessResult, invocation: JudgeInvocation | None = None) -> JudgeAnswer:
         session = read_session(invocation.home / codex_home.CONFIG_FOLDER, None) if invocation else Session()
         model, usage = (session.main.model, session.main.usage) if session.main is not None else (None, None)
-        said = _last_message(invocation) or result.stdout.decode("utf-8", "replace").strip()
+        printed = result.stdout.decode("utf-8", "replace").strip()
+        said = _last_message(invocation) or read_stream(result.stdout).final_answer or printed
         complaint = None
         if result.exit_code != 0 or not said:
             complaint = codex_refusals.judge_complaint(result.stderr, invocation.prompt if invocation else "")
@@ -216,7 +218,7 @@ def _write_config(home: Path, config: codex_config.Config) -> None:
 def _servers(invocation: Invocation) -> tuple[str, ...] | None:
     """The servers that the agent has. `None`: an account brings some that nothing lists."""
     names = tuple(server.name for server in invocation.servers)
-    if invocation.isolated:
+    if not codex_config.takes_user_servers(invocation):
         return names
     try:
         config = codex_home.operator_config(invocation.operator)

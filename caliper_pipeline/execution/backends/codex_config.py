@@ -77,7 +77,7 @@ def agent_config(theirs: Config, invocation: Invocation) -> Config:
     """For an attempt. Raises `CannotRun` for a server that the CLI cannot talk to."""
     config = _connection(theirs) if invocation.isolated else _whole(theirs)
     features = {} if invocation.isolated else dict(table(theirs, "features"))
-    servers = {} if invocation.isolated else user_servers(theirs, declared_names(invocation))
+    servers = user_servers(theirs, declared_names(invocation)) if takes_user_servers(invocation) else {}
     servers |= {server.name: _server(server, invocation) for server in invocation.servers}
     return _finished(theirs, config, features, invocation) | ({"mcp_servers": servers} if servers else {})
 
@@ -97,6 +97,11 @@ def judge_config(theirs: Config, invocation: JudgeInvocation) -> Config:
 
 def declared_names(invocation: Invocation) -> tuple[str, ...]:
     return invocation.declared_servers or tuple(server.name for server in invocation.servers)
+
+
+def takes_user_servers(invocation: Invocation) -> bool:
+    """An empty `mcp:` says that there is to be none, not even where the rest of one's own set-up loads."""
+    return not invocation.isolated and invocation.declared_servers != ()
 
 
 def user_servers(theirs: Config, declared: tuple[str, ...]) -> Config:
