@@ -200,7 +200,7 @@ class ApiBackend:
             )
         return CannotRun(
             f"{who} cannot run: {text}",
-            hint=f"See that {self.keys[0]} is a key for what is asked, and that the base URL, where one is set, is right.",
+            hint=f"See that {self.keys[0]} is a key for what is asked, and that the base URL, if you set one, fits.",
         )
 
     def _job(self, invocation: Invocation | JudgeInvocation) -> dict[str, Any]:
