@@ -88,13 +88,13 @@ def identity(path: Path) -> Identity | None:
 
 def copy(db: Path, target: Path, *, with_wal: bool) -> None:
     """Copies the database, and the log of what another program committed to it and has not yet merged."""
-    _copy_bytes(db, target)
+    copy_bytes(db, target)
     if with_wal:
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(wal_of(db), wal_of(target))
 
 
-def _copy_bytes(source: Path, target: Path) -> None:
+def copy_bytes(source: Path, target: Path) -> None:
     with source.open("rb") as reading, target.open("xb") as writing:
         try:
             fcntl.ioctl(writing.fileno(), _SHARE_BLOCKS, reading.fileno())

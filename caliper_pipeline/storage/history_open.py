@@ -85,23 +85,33 @@ def explained(db: Path, doing: str) -> Iterator[None]:
         raise StorageError(f"{db} cannot be {doing}: {first_line(error)}") from error
 
 
+_DAMAGE = (
+    "Corrupt database file",
+    "Could not read enough bytes",
+    "not a valid DuckDB database file",
+    "Failure while replaying WAL",
+    "Serialization Error",
+    "INTERNAL Error",
+)
+
+
 def is_damage(error: Exception) -> bool:
     """Whether an error of DuckDB says that the file itself is broken, which a query may be the first to notice."""
-    text = str(error)
-    return any(words in text for words in ("Corrupt", "checksum", "could not read", "Could not read", "Serialization"))
+    return any(words in str(error) for words in _DAMAGE)
 
 
 def unreadable(db: Path, error: Exception) -> StorageError:
-    """What to say of a file that DuckDB cannot open."""
+    """What to say of a file that DuckDB cannot open. It is called damaged only when DuckDB says so: a damaged history
+    is set aside."""
     text = str(error)
-    if "Could not write" in text or "No space" in text:  # a full disk says nothing against the file
-        return StorageError(f"{db} cannot be written: {first_line(error)}")
-    if "newer version" in text or "newer DuckDB" in text or "with version number" in text:
+    if "newer version" in text or "newer DuckDB" in text:
         return HistoryTooNew(
             f"{db} was written by a newer version of DuckDB: {first_line(error)}",
             hint="Install the version of this product that wrote it, or a newer one.",
         )
-    return HistoryDamaged(f"{db} cannot be read: {first_line(error)}", hint=SET_ASIDE_HINT)
+    if is_damage(error):
+        return HistoryDamaged(f"{db} cannot be read: {first_line(error)}", hint=SET_ASIDE_HINT)
+    return HistoryUnusable(f"{db} cannot be used: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:
@@ -149,6 +159,7 @@ def _attach(db: Path) -> "DuckDBPyConnection":
 
     con = duckdb.connect(config=CONFIG)
     try:
+        con.execute("SET enable_progress_bar = false")  # nothing but answers is printed
         con.execute(f"ATTACH '{str(db).replace(chr(39), chr(39) * 2)}' AS history (READ_ONLY)")
         con.execute("USE history")
     except BaseException:

@@ -158,7 +158,9 @@ def _fresh(db: Path, aside: Path) -> "DuckDBPyConnection":
 def _open(aside: Path) -> "DuckDBPyConnection":
     import duckdb
 
-    return duckdb.connect(str(aside), config=_WRITER_CONFIG)
+    con = duckdb.connect(str(aside), config=_WRITER_CONFIG)
+    con.execute("SET enable_progress_bar = false")
+    return con
 
 
 def compact(db: Path) -> tuple[int, int]:

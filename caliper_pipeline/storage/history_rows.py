@@ -35,8 +35,8 @@ from caliper_pipeline.storage.score_rows import add_scores, headline, seconds
 
 __all__ = ["Row", "RunRows", "add_scores", "headline", "hook_failure_row", "rows_of_run", "usage_columns"]
 
-ANSWER_END = 80
-REASON = 160
+ANSWER_END = 60
+REASON = 120
 SHORT = 40
 """Characters of an answer, of a reason, and of what is short enough to be kept whole of any attempt."""
 

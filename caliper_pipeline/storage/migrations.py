@@ -294,12 +294,12 @@ runs:
   source_digest: sha256 of the imported file; its bytes are in .caliper/records/imported under that name
 attempts:
   agent_seconds: in the agent, without waits, hooks and judge; to the millisecond
-  output: final answer if it is short, else its last 80 characters, or NULL if it passed. Of imported files all of it
-  error: why there is nothing to grade, in the CLI's words; at most 160 characters
+  output: final answer if it is short, else its last 60 characters, or NULL if it passed. Of imported files all of it
+  error: why there is nothing to grade, in the CLI's words; at most 120 characters
   evidence: folder with transcript, stream, workdir and judge, below .caliper/runs/<run_id>; holds all texts whole
 verdicts:
-  assert_evidence: end of a failed assert's output, or why the attempt is lost; at most 160 characters
-  autorater_reasoning: its reasons, at most 160 characters; long ones only if they are why the attempt did not pass
+  assert_evidence: end of a failed assert's output, or why the attempt is lost; at most 120 characters
+  autorater_reasoning: its reasons, at most 120 characters; long ones only if they are why the attempt did not pass
 alerts:
   kind: what sort: regression, watch or drift
 """

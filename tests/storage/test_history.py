@@ -232,7 +232,7 @@ def test_numbers_and_texts_beyond_all_measure_do_not_stop_a_run(store: RunStore,
     run.append(given.attempt(usage=usage, output="x" * 40_000 + "end"))
     run.append(given.verdict(outcome=Outcome.TASK_FAIL, assert_evidence='{"a": "\\ud800"} \0'))
     history.publish(db, [run])
-    assert ask(db, "SELECT input_tokens, length(output), right(output, 3) FROM attempts") == [(2**63 - 1, 80, "end")]
+    assert ask(db, "SELECT input_tokens, length(output), right(output, 3) FROM attempts") == [(2**63 - 1, 60, "end")]
 
 
 def test_long_texts_stay_in_the_evidence_except_why_an_attempt_did_not_pass(
@@ -254,8 +254,8 @@ def test_long_texts_stay_in_the_evidence_except_why_an_attempt_did_not_pass(
     )
     assert found == [
         (None, None, None),
-        ("a" * 80, "e" * 160, None),
-        ("a" * 80, None, "r" * 160),
+        ("a" * 60, "e" * 120, None),
+        ("a" * 60, None, "r" * 120),
         ("Done.", None, "It is there."),
     ]
 
