@@ -65,6 +65,9 @@ enabled = true
 [plugins."gone@local"]
 enabled = true
 
+[plugins."..@.."]
+enabled = true
+
 [plugins."off@local"]
 enabled = false
 """
@@ -315,7 +318,6 @@ class TestCustomizations:
             ".codex/AGENTS.md",
             ".codex/AGENTS.override.md",
             ".codex/plugins/cache/local/demo/1.0/skills/p/SKILL.md",
-            ".codex/plugins/cache/local/off/1.0/x",
             ".codex/skills/plain/SKILL.md",
             ".codex/skills/plain/notes.md",
             ".codex/skills/named-otherwise/SKILL.md",

@@ -108,6 +108,9 @@ def customize(real: Real) -> None:
     real.write(".codex/skills/deep/own/SKILL.md", OWN_SKILL.format("own-skill", "own"))
     real.write(".agents/skills/shared/SKILL.md", OWN_SKILL.format("shared-skill", "shared"))
     real.write(".codex/skills/zebras/SKILL.md", OWN_SKILL.format("zebra-counter", "their"))
+    plugin = ".codex/plugins/cache/local/demo/1.0.0"
+    real.write(f"{plugin}/.codex-plugin/plugin.json", '{"name": "demo", "version": "1.0.0", "skills": "./skills/"}')
+    real.write(f"{plugin}/skills/plugged/SKILL.md", OWN_SKILL.format("plugged", "plugged"))
 
 
 def servers_of(real: Real, *names: str) -> str:
@@ -145,13 +148,14 @@ def test_the_operators_customizations_load_when_wanted(real: Real) -> None:
     ran = real.attempt(
         {"turns": [{"tools": [call]}, {"text": "ok"}]},
         skills=("zebra-counter",),
-        top=servers_of(real, "theirs", "ours_too"),
+        top=servers_of(real, "theirs", "ours_too") + '[plugins."demo@local"]\nenabled = true\n',
         given={"isolated": False, "servers": (ours,), "declared_servers": ("ours-too",)},
     )
     seen = ran.requests[0].text
     assert "OPERATOR RULES" in seen
     assert "- own-skill: Does own things." in seen
     assert "- shared-skill: Does shared things." in seen
+    assert "- demo:plugged: Does plugged things." in seen
     assert "- zebra-counter: Counts zebras." in seen
     assert "their things" not in seen
     assert (ran.reply.mcp_servers, ran.reply.model) == (("ours-too", "theirs"), MODEL)
@@ -340,7 +344,7 @@ def test_an_attempt_that_hangs_is_ended_at_its_limit_with_all_that_it_started(re
     begun = time.monotonic()
     # In a session of its own, where a signal to the CLI's group does not reach it.
     tool = sh("setsid sleep 987 & echo $! > pid.txt; sleep 986")
-    ran = real.attempt({"turns": [{"tools": [tool]}]}, seconds=6.0)
+    ran = real.attempt({"turns": [{"tools": [tool]}]}, seconds=8.0)
     assert ran.result.timed_out
     assert time.monotonic() - begun < 30
     assert ran.refusal is None

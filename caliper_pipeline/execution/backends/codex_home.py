@@ -114,8 +114,9 @@ def seed_customizations(operator: Operator, home: Path, declared: Collection[str
     for name in _RULES:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
-    if (source / "plugins").is_dir():
-        copy_folder(source / "plugins", target / "plugins")
+    for plugin in _plugins(source, operator_config(operator)):
+        place = _plugin_folder(plugin)
+        copy_folder(source / place, target / place)
     for name, folder, below in _user_skills(operator, declared):
         place = home / below / (name if _SAFE.match(name) else folder.name)
         copy_folder(folder, place)
@@ -163,10 +164,19 @@ def _seeds_account(operator: Operator) -> bool:
 def _plugins(source: Path, config: Config) -> Iterator[str]:
     """The installed plugins that are not switched off: `name@marketplace`."""
     for name, given in table(config, "plugins").items():
-        plugin, _, market = name.partition("@")
-        installed = (source / "plugins" / "cache" / market / plugin).is_dir()
-        if installed and not (isinstance(given, dict) and given.get("enabled") is False):
+        plain = all(_SAFE.match(part) and part.strip(".") for part in name.partition("@")[::2])
+        if (
+            plain
+            and (source / _plugin_folder(name)).is_dir()
+            and not (isinstance(given, dict) and given.get("enabled") is False)
+        ):
             yield name
+
+
+def _plugin_folder(name: str) -> Path:
+    """Where a plugin lies, with all its versions."""
+    plugin, _, market = name.partition("@")
+    return Path("plugins", "cache", market, plugin)
 
 
 def _user_skills(operator: Operator, declared: Collection[str]) -> Iterator[tuple[str, Path, Path]]:
