@@ -29,6 +29,7 @@ COMMANDS = {
     "ui": ("ui_command:ui", "Start the Dagster web UI and daemon for this project."),
     "login": ("login_command:login", "Sign in to ChatGPT, so that codex runs use your plan."),
     "logout": ("login_command:logout", "Sign out of ChatGPT: revoke the login and delete it."),
+    "update-cli": ("update_cli_command:update_cli", "Show the agents' commands, their versions, and update them."),
     "demo": ("demo_command:demo", "Copy an example skill and spec into a folder and evaluate it."),
 }
 """Name → where it is, and its line in the overview (so that `--help` imports none of them)."""
