@@ -27,6 +27,7 @@ KINDS = {
     "configuration": (CannotRun, r"cannot run", r"\w"),
 }
 """Kind → the exception, its words, and the words of its remedy."""
+PAGE = Path(__file__).parents[2] / "docs" / "logins.md"
 CASES = [(name, kind) for name in REAL for kind in KINDS if kind != "option" or name in CLIS]
 """Only a command has options."""
 
@@ -68,3 +69,12 @@ def test_a_command_that_is_not_there_is_named_with_how_to_install_it(name: str, 
 def test_a_login_message_names_the_command_that_logs_in(name: str, command: str) -> None:
     error = make_backend(name).explain(Refusal("login", "text"), Engine(name), judge=False)
     assert f"`{command}`" in str(error)
+
+
+def test_the_page_on_logins_lists_every_message_and_every_login() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    told = [words for _, words, _ in KINDS.values()]
+    told += ["claude command not found", *(f"{name} CLI not found" for name in CLIS if name != "claude-code")]
+    told += ["The <backend> judge cannot run", "The <backend> judge was rate limited", "Not logged in to ChatGPT"]
+    assert [words for words in told if words not in page] == []
+    assert [name for name in REAL if f"`{name}`" not in page] == []
