@@ -73,6 +73,8 @@ class AgentReply:
     """The CLI's own word for the kind of `cli_error`, where it has one: `rate_limit`, `billing_error`."""
     finished: bool = False
     """The stream held its closing event, and that event was no error."""
+    warnings: tuple[str, ...] = ()
+    """What the CLI said was odd about the setup, such as a skill that it could not load."""
     unreadable_lines: int = 0
     """Lines of the stream that were no event; they stay in the raw stream."""
 

@@ -47,7 +47,7 @@ def attempt_record(
     for item in calls.replies:
         if item.usage is not None:
             usage = item.usage if usage is None else usage.plus(item.usage)
-    warnings = []
+    warnings = [text for item in calls.replies[-1:] for text in item.warnings]
     if reply.model is not None and asked_model is not None:
         warnings += _model_warning(asked_model, reply.model)
     return AttemptRecord(

@@ -532,3 +532,9 @@ def test_whatever_comes_is_read_without_an_error(events: list[Any], exit_code: i
     Codex().refusal(result, reply)
     json.dumps(to_plain(reply), ensure_ascii=False, allow_nan=False).encode()
     observe_activation(reply.turns, ("x",), backend="codex")
+
+
+def test_a_skill_that_the_command_skipped_is_a_warning() -> None:
+    said = b"WARN other: noise\nERROR session: failed to load skill tides/SKILL.md: invalid description: too long\n" * 2
+    reply = Codex().read(ProcessResult(0, b"", said))
+    assert reply.warnings == ("codex skipped a skill: tides/SKILL.md: invalid description: too long",)

@@ -33,7 +33,7 @@ from caliper_pipeline.execution.backends.codex_access import Access, check_plan,
 from caliper_pipeline.execution.backends.codex_cli import BINARY, find_binary, find_cli
 from caliper_pipeline.execution.backends.codex_rollout import Session, read_session
 from caliper_pipeline.execution.backends.codex_session import plant_session
-from caliper_pipeline.execution.backends.codex_stream import read_stream, thread_of
+from caliper_pipeline.execution.backends.codex_stream import read_stream, skipped_skills, thread_of
 from caliper_pipeline.execution.backends.home_files import write_private
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment, temp_folder
@@ -112,6 +112,10 @@ class Codex:
         return _command(invocation, access, _FLAGS, features, (*resumed, "-"), invocation.extra_path)
 
     def read(self, result: ProcessResult, invocation: Invocation | None = None) -> AgentReply:
+        reply = self._reply(result, invocation)
+        return replace(reply, warnings=(*reply.warnings, *skipped_skills(result.stderr)))
+
+    def _reply(self, result: ProcessResult, invocation: Invocation | None) -> AgentReply:
         if invocation is None:
             return read_stream(result.stdout)
         thread = thread_of(result.stdout)

@@ -30,6 +30,8 @@ _SILENT = ("reasoning", "error", "user_message")
 """Kinds of items that are no turn: thoughts, notices, what the agent was asked."""
 _MESSAGES = ("agent_message", "assistant_message")
 _FRAME = ("id", "type", "item_type", "status")
+_SKIPPED_SKILL = re.compile(rb"failed to load skill ([^\r\n]{1,300})")
+_MOST_SKIPPED = 20
 
 
 def read_stream(stdout: bytes, session: Session | None = None, *, servers: tuple[str, ...] | None = None) -> AgentReply:
@@ -236,3 +238,11 @@ def _said(value: Any) -> str:
     if isinstance(value, dict) and ("content" in value or "structured_content" in value):
         return content_text(value.get("content")) or _said(value.get("structured_content"))
     return content_text(value) if value not in (None, "") else ""
+
+
+def skipped_skills(stderr: bytes) -> tuple[str, ...]:
+    """Warnings of skills that the CLI could not load: without them the attempt measured their absence."""
+    found = dict.fromkeys(_SKIPPED_SKILL.findall(stderr))
+    return tuple(
+        f"codex skipped a skill: {text.decode('utf-8', 'replace').strip()}" for text in [*found][:_MOST_SKIPPED]
+    )
