@@ -14,6 +14,7 @@ What was measured on 0.171.0 and decides the flags:
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
