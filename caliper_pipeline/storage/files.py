@@ -51,12 +51,16 @@ def write_synced(path: Path, data: bytes) -> None:
     """Writes a file and forces its bytes to the disk; the name is durable once its folder is synced."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+        write_all(handle, data)
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from caliper_pipeline.domain.errors import StorageError
 from caliper_pipeline.storage.files import exclusive_lock, make_folders, storage_errors
 from caliper_pipeline.storage.history_file import HistoryDamaged, identity, kind_of, real_place, set_aside
+from caliper_pipeline.storage.history_import import import_files
 from caliper_pipeline.storage.history_open import attached
 from caliper_pipeline.storage.history_publish import locked, made_anew, published
 from caliper_pipeline.storage.history_records import record_sizes, records_read, take_records
@@ -53,31 +54,7 @@ def import_results(db: Path, files: Sequence[Path], *, records: Records | None =
     rebuild has them. A file read twice is one run. Raises `StorageError` when the history cannot be used.
     """
     kept = records if records is not None else _records_of(db)
-    outcome: list[tuple[Path, str | None]] = []
-
-    def change(con: "DuckDBPyConnection") -> int:
-        writer = HistoryWriter(con)
-        outcome.clear()
-        for path in files:
-            try:
-                data = path.read_bytes()
-                rows = rows_of_file(data)
-            except OSError as error:
-                outcome.append((path, f"cannot be read: {error.strerror}"))
-                continue
-            except ValueError as error:
-                outcome.append((path, f"not a results file: {error}"))
-                continue
-            if kept is not None and (writer.lacks(rows) or path.parent == kept.imported):
-                kept.keep_imported(data)
-                writer.note_import(rows)
-            writer.add(rows)
-            outcome.append((path, None))
-        writer.flush()
-        return writer.changed or int(writer.noted)
-
-    published(db, change)
-    return outcome
+    return [(found.path, found.refused) for found in import_files(db, files, records=kept)]
 
 
 def rebuild(db: Path, store: RunStore) -> int:

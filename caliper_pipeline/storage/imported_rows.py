@@ -5,6 +5,7 @@ Such a file knows less than the run store: no start, no log, one verdict an atte
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from caliper_pipeline.domain.results import AttemptResult, Results, SkillSnapshot, TaskResult, parse_results
@@ -17,17 +18,33 @@ from caliper_pipeline.storage.history_rows import (
     hook_failure_row,
     usage_columns,
 )
+from caliper_pipeline.storage.results_bytes import plain_data
 
 
 def rows_of_file(data: bytes) -> RunRows:
-    """The rows of one results file. ValueError when it is none."""
+    """The rows of one results file. ValueError says what is wrong with it."""
+    content = plain_data(data)
     try:
-        content = json.loads(data.decode("utf-8-sig"))
         results = parse_results(content)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    digest = hashlib.sha256(data).hexdigest()
-    return rows_of_results(results, run_id=_run_id(results, content), source_digest=digest, source_bytes=len(data))
+    _check_places(results)
+    own_id = results.run.run_id
+    run_id = own_id or _id_from_content(results, content)
+    rows = rows_of_results(
+        results, run_id=run_id, source_digest=hashlib.sha256(data).hexdigest(), source_bytes=len(data)
+    )
+    rows.id_from_content = not own_id
+    return rows
+
+
+def _id_from_content(results: Results, content: Any) -> str:
+    """An id for a run without one; a file that was only laid out anew gives the same."""
+    canonical = hashlib.sha256()
+    for piece in _canonical(content, depth=6):
+        canonical.update(piece.encode())
+    moment = results.run.timestamp
+    return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{canonical.hexdigest()[:12]}"
 
 
 def rows_of_results(results: Results, *, run_id: str, source_digest: str, source_bytes: int) -> RunRows:
@@ -42,15 +59,34 @@ def rows_of_results(results: Results, *, run_id: str, source_digest: str, source
     return rows
 
 
-def _run_id(results: Results, content: Any) -> str:
-    """The run's own id, or one that follows from the content, so that a file read twice is one run."""
-    if results.run.run_id:
-        return results.run.run_id
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    moment = results.run.timestamp
-    return (
-        f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
-    )
+def _canonical(value: Any, depth: int) -> Iterator[str]:
+    """What `json.dumps` makes of the value with sorted keys and without blanks, in pieces no longer than an attempt."""
+    if depth and isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        yield "{"
+        for number, key in enumerate(sorted(value)):
+            yield f"{',' if number else ''}{json.dumps(key)}:"
+            yield from _canonical(value[key], depth - 1)
+        yield "}"
+    elif depth and isinstance(value, list):
+        yield "["
+        for number, item in enumerate(value):
+            if number:
+                yield ","
+            yield from _canonical(item, depth - 1)
+        yield "]"
+    else:
+        yield json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+def _check_places(results: Results) -> None:
+    """Each attempt has a place of its own, or figures that join over places would count some twice. ValueError."""
+    seen: set[tuple[str, int | None]] = set()
+    for task in results.task_results:
+        for place in [(task.task_id, None), *((task.task_id, attempt.attempt) for attempt in task.attempts)]:
+            if place in seen:
+                what = f"task {task.task_id}" if place[1] is None else f"attempt {place[1]} of {task.task_id}"
+                raise ValueError(f"task_results: {what} is there twice")
+            seen.add(place)
 
 
 def _run_row(results: Results) -> Row:

@@ -5,7 +5,6 @@ They are made from the run store, so that tools which read such files go on work
 taken; "latest" goes by when a run started, as far as the file says so.
 """
 
-import json
 import os
 import re
 from bisect import bisect_left
@@ -129,17 +128,16 @@ def _remove_older(root: Path, run: "RunFolder", *, keep: Path) -> None:
 def load_results(path: Path) -> "Results":
     """Raises `BadInput` when the file is not there, or no results file."""
     from caliper_pipeline.domain.results import parse_results
+    from caliper_pipeline.storage.results_bytes import plain_data, read_bytes
 
     try:
-        data = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file.") from None
+        data = read_bytes(path)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not a results file: it is not JSON in UTF-8 ({error}).") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: cannot be read: {error}.") from error
     try:
-        return parse_results(data)
+        return parse_results(plain_data(data))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path}: not a results file: {error}.") from error
 

@@ -17,6 +17,8 @@ class RunRows:
     """`run_store` or `file`."""
     source_bytes: int
     source_digest: str | None = None
+    id_from_content: bool = False
+    """The file bore no id, and has one that follows from what is in it."""
     tables: dict[str, list[Row | Callable[[], Row]]] = field(default_factory=dict)
     """A row, or what makes it: of those that a run has by the thousand only a few exist at a time."""
     texts: dict[str, str] = field(default_factory=dict)

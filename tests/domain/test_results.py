@@ -135,6 +135,12 @@ ATTEMPT = "task_results[0].attempts[0]"
         (lambda d: d["aggregate"].update(avg_score=1.2), "aggregate.avg_score: a rate between 0 and 1"),
         (lambda d: d["aggregate"].update(avg_activation_score=-1), "aggregate.avg_activation_score: a number of at"),
         (lambda d: d["aggregate"].update(scored_tasks=-1), "aggregate.scored_tasks: a number of at least 0"),
+        (lambda d: d["aggregate"]["per_task"][0].update(score=1.5), "aggregate.per_task[0].score: a rate between"),
+        (lambda d: d["aggregate"]["per_task"][0].update(k=-1), "aggregate.per_task[0].k: a number of at least 0"),
+        (
+            lambda d: d["aggregate"].update(activation_per_skill=[{"skill": "a", "hits": float("nan")}]),
+            "aggregate.activation_per_skill[0].hits: a finite number",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(file: Any, edit: Any, words: str) -> None:

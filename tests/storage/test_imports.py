@@ -1,4 +1,5 @@
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -15,7 +16,10 @@ import pytest
 
 from caliper_pipeline.domain.errors import StorageError
 from caliper_pipeline.domain.results import assemble
-from caliper_pipeline.storage import history
+from caliper_pipeline.storage import history, history_import, results_bytes
+from caliper_pipeline.storage.history_import import import_files
+from caliper_pipeline.storage.history_publish import published
+from caliper_pipeline.storage.records import Records
 from caliper_pipeline.storage.results import write_results
 from caliper_pipeline.storage.runs import RunFolder, RunStore
 
@@ -201,6 +205,202 @@ def test_an_import_that_cannot_be_kept_is_told(tmp_path: Path, db: Path) -> None
         history.import_results(db, [saved(tmp_path, "r.json", results_json())])
 
 
+# -- one by one
+
+
+def outcomes(db: Path, paths: list[Path], **options: Any) -> list[str]:
+    found = import_files(db, paths, records=Records(db.parent.parent), **options)
+    return [item.refused or ("new" if item.new else "there") for item in found]
+
+
+def test_each_file_is_new_or_there_already(tmp_path: Path, db: Path) -> None:
+    first, second = saved(tmp_path, "a.json", results_json()), saved(tmp_path, "b.json", results_json(k=3))
+    assert outcomes(db, [first, second, first]) == ["new", "new", "there"]
+    assert outcomes(db, [second, first]) == ["there", "there"]
+    assert len(Records(tmp_path).imported_files()) == 2
+
+
+def test_a_file_that_was_laid_out_anew_is_there_already(tmp_path: Path, db: Path) -> None:
+    short, long = (saved(tmp_path, f"{n}.json", json.dumps(results_json(), indent=n)) for n in (1, 9))
+    assert outcomes(db, [short]) == ["new"]
+    assert outcomes(db, [long]) == ["there"]
+    assert len(Records(tmp_path).imported_files()) == 1
+
+
+def test_a_longer_file_of_a_run_with_an_id_is_a_later_state_of_it(tmp_path: Path, db: Path) -> None:
+    early = saved(tmp_path, "early.json", results_json(run_id="20261120T100000000Z-abcdef", outcomes=("pass",)))
+    late = saved(tmp_path, "late.json", results_json(run_id="20261120T100000000Z-abcdef", outcomes=("pass",) * 3))
+    assert outcomes(db, [late, early]) == ["new", "there"]
+    db.unlink()
+    assert outcomes(db, [early]) == ["new"]
+    assert outcomes(db, [late]) == ["new"]
+    assert ask(db, "SELECT run_id, attempt_count FROM runs") == [("20261120T100000000Z-abcdef", 3)]
+    assert ask(db, "SELECT count(*) FROM attempts") == [(3,)]
+
+
+def test_of_a_run_in_the_store_a_file_says_nothing_new(tmp_path: Path, db: Path) -> None:
+    path = saved(tmp_path, "r.json", results_json(run_id="20261120T100000000Z-abcdef"))
+    assert outcomes(db, [path], own={"20261120T100000000Z-abcdef"}) == ["there"]
+    assert not (tmp_path / ".caliper/records").exists()
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(tmp_path: Path, db: Path) -> None:
+    old = saved(tmp_path, "old.json", results_json())
+    assert outcomes(db, [old]) == ["new"]
+    paths = [old, saved(tmp_path, "new.json", results_json(k=7)), saved(tmp_path, "bad.json", "{}")]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert outcomes(db, paths, dry_run=True) == ["there", "new", "not a results file: run: is missing"]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert ask(db, "SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_many_files_are_published_once(tmp_path: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = []
+    monkeypatch.setattr(history_import, "published", lambda *a: times.append(1) or published(*a))
+    monkeypatch.setattr(history_import, "_PENDING_FILES", 4)
+    paths = [saved(tmp_path, f"{n}.json", results_json(k=n)) for n in range(1, 31)]
+    assert outcomes(db, paths) == ["new"] * 30
+    assert len(times) == 1
+    assert outcomes(db, paths) == ["there"] * 30
+    assert len(times) == 1
+    assert ask(db, "SELECT count(*), count(DISTINCT run_id) FROM attempts") == [(60, 30)]
+    assert ask(db, "SELECT count(*) FROM texts") == [(1,)]
+
+
+def test_nobody_waits_while_files_are_read(store: RunStore, db: Path, given: Any) -> None:
+    paths = [saved(store.root, f"{n}.json", results_json(k=n)) for n in (1, 2)]
+    found = import_files(db, paths, records=Records(store.root))
+    next(found)
+    assert history.publish(db, [given.whole_run(store)]) == 1
+    assert [item.new for item in found] == [True]
+    assert ask(db, "SELECT source, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [("file", 2), ("run_store", 1)]
+
+
+def test_what_the_history_came_to_know_meanwhile_is_kept(store: RunStore, db: Path, given: Any) -> None:
+    run: RunFolder = given.whole_run(store)
+    path = write_results(store.root, run, assemble(run.header(), run.lines(), ended_at=given.NOON))
+    found = import_files(db, [path], records=None)
+    assert next(found).new
+    history.publish(db, [run])
+    assert list(found) == []
+    assert ask(db, "SELECT source, count(*) OVER () FROM runs") == [("run_store", 1)]
+
+
+def test_the_id_of_a_file_without_one_follows_from_its_whole_content(tmp_path: Path, db: Path) -> None:
+    content = results_json(odd=[None, 1.5, {"b": {}, "a": []}, "\u00e9\ud83c\udf0a"])
+    outcomes(db, [saved(tmp_path, "r.json", content)])
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    assert ask(db, "SELECT run_id FROM runs") == [
+        (f"20261120T100000000Z-{hashlib.sha256(canonical).hexdigest()[:12]}",)
+    ]
+
+
+def damaged(change: Callable[[Any], Any]) -> str:
+    data = results_json()
+    change(data)
+    return json.dumps(data)
+
+
+def attempt(data: Any) -> Any:
+    return data["task_results"][0]["attempts"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "not a results file: it is empty"),
+        (" \n", "not a results file: it is empty"),
+        (json.dumps(results_json()).encode("utf-16"), "not a results file: it is not JSON in UTF-8: it is in UTF-16"),
+        (b'{"run": "caf\xe9"}', "not a results file: it is not JSON in UTF-8: byte 0xe9 at 12"),
+        (json.dumps(results_json(), indent=1)[:300], "not a results file: it is not JSON: it breaks off in line 21"),
+        (json.dumps(results_json())[:-1], "not a results file: it is not JSON: it breaks off in line 1"),
+        ('{"run": }', "not a results file: it is not JSON: Expecting value (line 1, column 9)"),
+        ("[" * 100_000, "not a results file: it is not JSON that can be read: it is nested too deeply"),
+        ("9" * 5_000, "not a results file: it is not JSON that can be read: Exceeds the limit"),
+        ("[]", "not a results file: the file: an object is needed, not a list"),
+        ('{"name": "package", "version": "1.0"}', "not a results file: run: is missing"),
+        (damaged(lambda d: attempt(d).update(duration_seconds=-1)), "duration_seconds: a number of at least 0"),
+        (damaged(lambda d: attempt(d).update(duration_seconds=float("nan"))), "duration_seconds: a finite number"),
+        (damaged(lambda d: attempt(d).update(usage={"input_tokens": 1e400})), "input_tokens: a finite number"),
+        (damaged(lambda d: d.update(aggregate={"avg_score": 1.2})), "avg_score: a rate between 0 and 1 is needed"),
+        (damaged(lambda d: attempt(d).update(attempt=2)), "task_results: attempt 2 of task-001 is there twice"),
+        (
+            damaged(lambda d: d["task_results"].append(d["task_results"][0])),
+            "task_results: task task-001 is there twice",
+        ),
+    ],
+)
+def test_what_is_no_results_file_is_refused_with_the_reason(
+    tmp_path: Path, db: Path, content: str | bytes, reason: str
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (found,) = outcomes(db, [path])
+    assert reason in found
+    assert found.startswith("not a results file: ")
+    assert not db.exists()
+
+
+def test_what_is_no_file_is_refused_with_the_reason(tmp_path: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_bytes, "LARGEST_FILE", 3 * 2**20)
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "link.json").symlink_to("nowhere")
+    (tmp_path / "round.json").symlink_to("round.json")
+    (tmp_path / "large.json").write_bytes(b" " * (4 * 2**20))
+    names = ("gone", "folder", "pipe", "link", "round", "large")
+    assert outcomes(db, [tmp_path / f"{name}.json" for name in names]) == [
+        "cannot be read: there is no such file",
+        "cannot be read: it is a folder",
+        "cannot be read: it is no plain file",
+        "cannot be read: the file it links to is gone",
+        "cannot be read: Too many levels of symbolic links",
+        "cannot be read: it has 4 MiB, and at most 3 MiB are read",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, db: Path) -> None:
+    path = saved(tmp_path, "secret.json", results_json())
+    path.chmod(0)
+    assert outcomes(db, [path]) == ["cannot be read: Permission denied"]
+
+
+def test_a_mark_at_the_start_and_a_link_are_no_obstacle(tmp_path: Path, db: Path) -> None:
+    (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(results_json()).encode())
+    (tmp_path / "link.json").symlink_to(saved(tmp_path, "real", results_json(k=5)))
+    assert outcomes(db, [tmp_path / "bom.json", tmp_path / "link.json"]) == ["new", "new"]
+    assert all(not path.is_symlink() for path in Records(tmp_path).imported_files())
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from caliper_pipeline.storage.history_import import import_files
+from caliper_pipeline.storage.records import Records
+root = Path(sys.argv[1])
+files = sorted(root.glob("*.json"))
+for found in import_files(root / ".caliper/history.duckdb", files[:1], records=Records(root)):
+    assert found.new, found
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert all(found.new for found in import_files(root / ".caliper/history.duckdb", files[1:], records=Records(root)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="ru_maxrss is in bytes elsewhere")
+def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path, python: Start) -> None:
+    data = results_json(outcomes=("pass",) * 10)
+    for entry in data["task_results"][0]["attempts"]:
+        entry["output"] = "x" * 50_000
+        entry["transcript"] = [{"role": "assistant", "content": "y" * 300_000}]
+    for number in range(40):
+        data["run"]["k"] = number + 1
+        saved(tmp_path, f"{number:02d}.json", data)
+    grown_kib = int(python(MEMORY, tmp_path).communicate()[0])
+    assert grown_kib < 100 * 1024  # the files together are 140 MB, and each takes as much again to be read
+
+
 # -- the adapter, as the cases call it
 
 
@@ -231,7 +431,10 @@ def test_the_adapter_tells_by_its_exit_status(tmp_path: Path) -> None:
 IMPORT = """
 import sys
 from pathlib import Path
-from caliper_pipeline.storage import history
+from caliper_pipeline.storage import history, history_import, results_bytes
+from caliper_pipeline.storage.history_import import import_files
+from caliper_pipeline.storage.history_publish import published
+from caliper_pipeline.storage.records import Records
 files = [Path(name) for name in sys.argv[2:]]
 while True:
     history.import_results(Path(sys.argv[1]), files)

@@ -7,7 +7,7 @@ headline had another name; its baseline is a control run without attempts of its
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -30,6 +30,8 @@ _LARGEST = 1e18
 """No count and no time comes near it; NaN and infinity do not stay below it."""
 _RATES = ("avg_score", "avg_pass_at_k", "avg_activation_score")
 _COUNTS = ("scored_tasks", "activation_tasks", "activation_asserted")
+_SKILL_RATES = ("recall", "precision", "unwanted_rate")
+_SKILL_COUNTS = ("total", "expected", "fired", "hits", "opportunities", "unwanted")
 
 
 def parse_results(data: object) -> Results:
@@ -216,15 +218,24 @@ def _tool_calls(transcript: object) -> Mapping[str, int]:
 
 
 def _check_aggregate(top: "_Object") -> None:
+    """Nothing in it is taken over, but a file with such numbers in it is not what it says it is."""
     if top.get("aggregate") is None:
         return
     aggregate = top.child("aggregate")
-    for key in _RATES:
-        value = aggregate.number_or_none(key)
+    _check_numbers(aggregate, _RATES, _COUNTS)
+    for task in aggregate.children("per_task"):
+        _check_numbers(task, ("score",), ("k", "successes"))
+    for skill in aggregate.children("activation_per_skill"):
+        _check_numbers(skill, _SKILL_RATES, _SKILL_COUNTS)
+
+
+def _check_numbers(item: "_Object", rates: Sequence[str], counts: Sequence[str]) -> None:
+    for key in rates:
+        value = item.number_or_none(key)
         if value is not None and value > 1:
-            raise ValueError(f"{aggregate.place(key)}: a rate between 0 and 1 is needed, not {value}")
-    for key in _COUNTS:
-        aggregate.integer_or_none(key)
+            raise ValueError(f"{item.place(key)}: a rate between 0 and 1 is needed, not {value}")
+    for key in counts:
+        item.integer_or_none(key)
 
 
 def _folder_of(path: str) -> str:

@@ -16,6 +16,7 @@ from caliper_pipeline.domain.records import AttemptRecord, EndRecord, Line, RunH
 from caliper_pipeline.domain.results import AttemptResult, Results, TaskResult, assemble, parse_results
 from caliper_pipeline.domain.transcript import Turn
 from caliper_pipeline.storage.results import FILE_TIME
+from caliper_pipeline.storage.results_bytes import plain_data, read_bytes
 from caliper_pipeline.storage.results_writing import attempt_with_turns
 from caliper_pipeline.storage.runs import KEPT_OUTPUT, RunFolder
 
@@ -78,11 +79,13 @@ class ForeignFile:
     def read(cls, path: Path) -> "ForeignFile":
         """Raises `BadInput` when it is no results file, `StorageError` when it cannot be read."""
         try:
-            data = path.read_bytes()
+            data = read_bytes(path)
         except OSError as error:
             raise StorageError(f"Cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise StorageError(f"Cannot read {path}: {error}") from error
         try:
-            content = json.loads(data.decode("utf-8-sig"))
+            content = plain_data(data)
             return cls(path, data, content, parse_results(content))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise BadInput(f"{path}: not a results file: {error}.") from error
