@@ -115,6 +115,8 @@ class _Wait:
         self.linger = command.linger
         self.watch = command.watch
         self.next_watch = began
+        self.unwatched = False
+        """Something was written that the watch has not seen yet."""
         self.reason: str | None = None
         self.began = began
         self.next_step = began + command.timeout_seconds
@@ -127,7 +129,13 @@ class _Wait:
         killed = False
         news: Ended | NotStarted | None = None
         while news is None:
-            left = self.next_step - time.monotonic()
+            now = time.monotonic()
+            if not cause and self.unwatched and now >= self.next_watch and self.is_enough():
+                cause = "watch"
+                killed = stop_grace <= 0
+                self.step(kill=killed, seconds=stop_grace)
+                continue
+            left = self.next_step - now
             if left <= 0:
                 if killed:
                     news = NotStarted("it was killed, but the system did not tell of its end")
@@ -136,13 +144,12 @@ class _Wait:
                 cause = cause or "timeout"
                 self.step(kill=killed, seconds=timeout_grace)
                 continue
+            if self.unwatched and not cause:
+                left = min(left, self.next_watch - now)
             for fd, _ in self.poll.poll(min(left, 86400.0) * 1000 + 1):
                 if fd in self.outputs:
                     self.read(fd)
-                    if not cause and self.is_enough():
-                        cause = "watch"
-                        killed = stop_grace <= 0
-                        self.step(kill=killed, seconds=stop_grace)
+                    self.unwatched = self.watch is not None
                 elif fd == self.stop_fd:
                     self.poll.unregister(fd)
                     if not cause:
@@ -171,9 +178,9 @@ class _Wait:
 
     def is_enough(self) -> bool:
         """Whether whoever watches the output wants the command ended."""
-        if self.watch is None or time.monotonic() < self.next_watch:
-            return False
+        assert self.watch is not None
         self.reason = self.watch(self.all[0].kept())
+        self.unwatched = False
         self.next_watch = time.monotonic() + WATCH_SECONDS
         return self.reason is not None
 
