@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import CannotRun, LoginRequired, MissingCli, SpendingCap, UnavailableModel
+from caliper_pipeline.domain.errors import CannotRun, LoginRequired, MissingCli
 from caliper_pipeline.domain.planted import PlantedTurn
 from caliper_pipeline.domain.transcript import AgentReply
 from caliper_pipeline.execution.backends.api_agent.failures import SPENT
@@ -29,7 +29,7 @@ from caliper_pipeline.execution.backends.base import (
     Operator,
     Refusal,
 )
-from caliper_pipeline.execution.backends.refusals import TEXT_CHARS, Complaint, classify
+from caliper_pipeline.execution.backends.refusals import TEXT_CHARS, Complaint, Remedies, classify, explained
 from caliper_pipeline.execution.command import Command, ProcessResult
 
 _SYSTEM = """\
@@ -180,28 +180,13 @@ class ApiBackend:
         return self._refusal(result)
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
-        who = f"The {self.name} {'judge' if judge else 'agent'}"
-        flag = "--judge-model" if judge else "--model"
-        text = refusal.text.rstrip()
-        if refusal.kind == "cap":
-            return SpendingCap(
-                f"{who} hit a spending or usage cap: {text}",
-                hint="What is finished is kept. Once the cap is lifted, go on with: caliper run --resume",
-            )
-        if refusal.kind == "login":
-            return LoginRequired(
-                f"{who} cannot run: Not logged in, or the key was refused: {text}",
-                hint=f"Set a valid {self.keys[0]}. What is finished is kept; go on with: caliper run --resume",
-            )
-        if refusal.kind == "model":
-            return UnavailableModel(
-                f"{who} cannot run: {engine.model or self.default_model} is not available: {text}",
-                hint=f"Name another with {flag}, for instance {flag} {self.name}:{self.default_model}.",
-            )
-        return CannotRun(
-            f"{who} cannot run: {text}",
-            hint=f"See that {self.keys[0]} is a key for what is asked, and that the base URL, if you set one, fits.",
+        remedies = Remedies(
+            login=f"Set a valid {self.keys[0]}.",
+            model=f"Name another with {{flag}}, for instance {{flag}} {self.name}:{self.default_model}.",
+            other=f"See that {self.keys[0]} is a key for what is asked, and that the base URL, if you set one, fits.",
+            unnamed_model=self.default_model,
         )
+        return explained(refusal, engine, remedies, judge=judge)
 
     def _job(self, invocation: Invocation | JudgeInvocation) -> dict[str, Any]:
         operator = invocation.operator

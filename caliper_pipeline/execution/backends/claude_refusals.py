@@ -3,9 +3,9 @@
 import re
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import CannotRun, CliTooOld, LoginRequired, SpendingCap, UnavailableModel
+from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.backends.base import Refusal
-from caliper_pipeline.execution.backends.refusals import Complaint, Marker, classify, marker
+from caliper_pipeline.execution.backends.refusals import Complaint, Marker, Remedies, classify, explained, marker
 
 NAME = "claude-code"
 BINARY = "claude"
@@ -45,32 +45,13 @@ def find(complaint: Complaint) -> Refusal | None:
 
 def explain(refusal: Refusal, engine: Engine, *, judge: bool) -> CannotRun:
     """The error that a refusal for good ends the run with, and its remedy."""
-    who = f"The {NAME} {'judge' if judge else 'agent'}"
-    flag = "--judge-model" if judge else "--model"
-    text = refusal.text.rstrip()
-    if refusal.kind == "cap":
-        return SpendingCap(
-            f"{who} hit a spending or usage cap: {text}",
-            hint="What is finished is kept. Once the cap is lifted, go on with: caliper run --resume",
-        )
-    if refusal.kind == "login":
-        return LoginRequired(
-            f"{who} cannot run: Not logged in, or the login was refused: {text}",
-            hint=f"Log in with `{BINARY} auth login`, or set a valid ANTHROPIC_API_KEY or "
-            "CLAUDE_CODE_OAUTH_TOKEN. What is finished is kept; go on with: caliper run --resume",
-        )
-    if refusal.kind == "model":
-        asked = engine.model or "the default model"
-        return UnavailableModel(
-            f"{who} cannot run: {asked} is not available: {text}",
-            hint=f"Name another with {flag}, for instance {flag} {NAME}:sonnet.",
-        )
-    if refusal.kind == "option":
-        return CliTooOld(
-            f"{who} cannot run: the installed {BINARY} command rejects an option that is needed: {text}",
-            hint="Update it: npm install -g @anthropic-ai/claude-code, or `claude update`.",
-        )
-    return CannotRun(f"{who} cannot run: {text}", hint=_remedy(text))
+    remedies = Remedies(
+        login=f"Log in with `{BINARY} auth login`, or set a valid ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN.",
+        model=f"Name another with {{flag}}, for instance {{flag}} {NAME}:sonnet.",
+        option="Update it: npm install -g @anthropic-ai/claude-code, or `claude update`.",
+        other=_remedy(refusal.text),
+    )
+    return explained(refusal, engine, remedies, judge=judge)
 
 
 def _structure(complaint: Complaint) -> str | None:

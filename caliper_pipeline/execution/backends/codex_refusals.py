@@ -10,13 +10,12 @@ import sys
 from dataclasses import replace
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import CannotRun, CliTooOld, LoginRequired, SpendingCap, UnavailableModel
 from caliper_pipeline.domain.transcript import AgentReply
 from caliper_pipeline.execution.backends.base import JudgeAnswer, Refusal
 from caliper_pipeline.execution.backends.codex_cli import INSTALL
 from caliper_pipeline.execution.backends.codex_stream import status_in
 from caliper_pipeline.execution.backends.json_lines import plain_lines
-from caliper_pipeline.execution.backends.refusals import Complaint, Marker, classify, marker
+from caliper_pipeline.execution.backends.refusals import Complaint, Marker, Remedies, classify, explained, marker
 from caliper_pipeline.execution.command import ProcessResult
 
 NAME = "codex"
@@ -108,35 +107,17 @@ def is_too_long(words: str | None) -> bool:
 
 
 def explain(refused: Refusal, engine: Engine, login: tuple[str, ...], *, judge: bool) -> Exception:
-    who = f"The {NAME} {'judge' if judge else 'agent'}"
-    flag = "--judge-model" if judge else "--model"
-    text = refused.text.rstrip()
-    if refused.kind == "cap":
-        return SpendingCap(
-            f"{who} hit a spending or usage cap: {text}",
-            hint="What is finished is kept. Once the cap is lifted, go on with: caliper run --resume",
-        )
-    if refused.kind == "login":
-        return LoginRequired(
-            f"{who} cannot run: Not logged in, or the login was refused: {text}",
-            hint=f"Log in with `{' '.join(login)}`, or with a ChatGPT plan by `caliper login chatgpt`, or set a valid "
-            "CODEX_API_KEY. A login that the CLI keeps in the "
-            'system\'s keyring cannot be copied: set cli_auth_credentials_store = "file" in its config.toml and log in '
-            "again. What is finished is kept; go on with: caliper run --resume",
-        )
-    if refused.kind == "model":
-        asked = engine.model or "the default model"
-        return UnavailableModel(
-            f"{who} cannot run: {asked} is not available: {text}",
-            hint=f"Name another with {flag}, for instance {flag} {NAME}:gpt-5.5, or update the CLI, which brings the "
-            f"models it knows: {INSTALL}",
-        )
-    if refused.kind == "option":
-        return CliTooOld(
-            f"{who} cannot run: the installed codex command rejects an option that is needed: {text}",
-            hint=f"Update it: {INSTALL}",
-        )
-    return CannotRun(f"{who} cannot run: {text}", hint=_remedy(text))
+    remedies = Remedies(
+        login=f"Log in with `{' '.join(login)}`, or with a ChatGPT plan by `caliper login chatgpt`, or set a valid "
+        "CODEX_API_KEY. A login that the CLI keeps in the "
+        'system\'s keyring cannot be copied: set cli_auth_credentials_store = "file" in its config.toml and log in '
+        "again.",
+        model=f"Name another with {{flag}}, for instance {{flag}} {NAME}:gpt-5.5, or update the CLI, which brings the "
+        f"models it knows: {INSTALL}",
+        option=f"Update it: {INSTALL}",
+        other=_remedy(refused.text),
+    )
+    return explained(refused, engine, remedies, judge=judge)
 
 
 def _classified(texts: list[str | None], result: ProcessResult) -> Refusal | None:

@@ -22,12 +22,7 @@ from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.errors import (
-    CannotRun,
-    CliTooOld,
-    LoginRequired,
     MissingCli,
-    SpendingCap,
-    UnavailableModel,
 )
 from caliper_pipeline.domain.transcript import AgentReply
 from caliper_pipeline.execution.backends import hermes_config, hermes_home
@@ -53,6 +48,7 @@ from caliper_pipeline.execution.backends.hermes_refusals import refusal_in
 from caliper_pipeline.execution.backends.hermes_servers import has_servers, missed_servers, reached_servers
 from caliper_pipeline.execution.backends.hermes_skills import bundled_names
 from caliper_pipeline.execution.backends.hermes_stream import Report, read_call, read_judgement
+from caliper_pipeline.execution.backends.refusals import Remedies, explained
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
 
@@ -183,33 +179,16 @@ class Hermes:
         return refusal_in(texts, exit_code=result.exit_code, status=answer.error_status)
 
     def explain(self, refusal: Refusal, engine: Engine, *, judge: bool) -> Exception:
-        who = f"The {NAME} {'judge' if judge else 'agent'}"
-        flag = "--judge-model" if judge else "--model"
-        text = refusal.text.rstrip()
-        if refusal.kind == "cap":
-            return SpendingCap(
-                f"{who} hit a spending or usage cap: {text}",
-                hint="What is finished is kept. Once there is credit again, go on with: caliper run --resume",
-            )
-        if refusal.kind == "login":
-            return LoginRequired(
-                f"{who} cannot run: Not logged in, or the login was refused: {text}",
-                hint=f"Choose a provider and log in with `{BINARY} model`, or put its key into ~/.hermes/.env. "
-                "What is finished is kept; go on with: caliper run --resume",
-            )
-        if refusal.kind == "model":
-            asked = engine.model or "the configured model"
-            return UnavailableModel(
-                f"{who} cannot run: {asked} is not available: {text}",
-                hint=f"Name one that the configured provider has with {flag} {NAME}:<model>, or choose another "
-                f"provider with `{BINARY} model`.",
-            )
-        if refusal.kind == "option":
-            return CliTooOld(
-                f"{who} cannot run: the installed {BINARY} command rejects an option that is needed: {text}",
-                hint=f"Update it: `{BINARY} update`, or pip install --upgrade 'hermes-agent[mcp]'.",
-            )
-        return CannotRun(f"{who} cannot run: {text}", hint=f"Look at ~/.hermes/config.yaml; `{BINARY} doctor` helps.")
+        remedies = Remedies(
+            login=f"Choose a provider and log in with `{BINARY} model`, or put its key into ~/.hermes/.env.",
+            model=f"Name one that the configured provider has with {{flag}} {NAME}:<model>, or choose another "
+            f"provider with `{BINARY} model`.",
+            option=f"Update it: `{BINARY} update`, or pip install --upgrade 'hermes-agent[mcp]'.",
+            other=f"Look at ~/.hermes/config.yaml; `{BINARY} doctor` helps.",
+            cap="Once there is credit again",
+            unnamed_model="the configured model",
+        )
+        return explained(refusal, engine, remedies, judge=judge)
 
     @staticmethod
     def _config_file(home: Path) -> Path:

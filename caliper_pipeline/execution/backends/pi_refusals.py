@@ -7,18 +7,11 @@ older ones its message alone. Everything before a first request is on standard e
 import re
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import (
-    CannotRun,
-    CliTooOld,
-    LoginRequired,
-    SpendingCap,
-    UnavailableModel,
-)
 from caliper_pipeline.domain.transcript import AgentReply
 from caliper_pipeline.execution.backends.base import Refusal
 from caliper_pipeline.execution.backends.json_lines import plain_lines
 from caliper_pipeline.execution.backends.pi_cli import INSTALL
-from caliper_pipeline.execution.backends.refusals import Complaint, Marker, classify, marker
+from caliper_pipeline.execution.backends.refusals import Complaint, Marker, Remedies, classify, explained, marker
 from caliper_pipeline.execution.command import ProcessResult
 
 _BY_CODE = {
@@ -76,35 +69,14 @@ def refusal(result: ProcessResult, reply: AgentReply) -> Refusal | None:
 
 
 def explain(refused: Refusal, engine: Engine, *, judge: bool) -> Exception:
-    who = f"The pi {'judge' if judge else 'agent'}"
-    flag = "--judge-model" if judge else "--model"
-    text = refused.text.rstrip()
-    if refused.kind == "cap":
-        return SpendingCap(
-            f"{who} hit a spending or usage cap: {text}",
-            hint="What is finished is kept. Once the cap is lifted, go on with: caliper run --resume",
-        )
-    if refused.kind == "login":
-        return LoginRequired(
-            f"{who} cannot run: Not logged in, or the login was refused: {text}",
-            hint=f"{_LOG_IN} or in models.json; name one of your models with {flag} pi:PROVIDER/MODEL, or as the "
-            "default in settings.json. What is finished is kept; go on with: caliper run --resume",
-        )
-    if refused.kind == "model":
-        asked = engine.model or "the default model"
-        return UnavailableModel(
-            f"{who} cannot run: {asked} is not available: {text}",
-            hint=f"`pi --list-models` lists what your login reaches; name one with {flag} pi:PROVIDER/MODEL.",
-        )
-    if refused.kind == "option":
-        return CliTooOld(
-            f"{who} cannot run: the installed pi command rejects an option that is needed: {text}",
-            hint=f"Update it: {INSTALL}, or `pi update`.",
-        )
-    return CannotRun(
-        f"{who} cannot run: {text}",
-        hint=f"`pi --list-models` lists providers and models; name one with {flag} pi:PROVIDER/MODEL.",
+    remedies = Remedies(
+        login=f"{_LOG_IN} or in models.json; name one of your models with {{flag}} pi:PROVIDER/MODEL, or as the "
+        "default in settings.json.",
+        model="`pi --list-models` lists what your login reaches; name one with {flag} pi:PROVIDER/MODEL.",
+        option=f"Update it: {INSTALL}, or `pi update`.",
+        other="`pi --list-models` lists providers and models; name one with {flag} pi:PROVIDER/MODEL.",
     )
+    return explained(refused, engine, remedies, judge=judge)
 
 
 def _structure(complaint: Complaint) -> str | None:

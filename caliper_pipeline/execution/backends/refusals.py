@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from caliper_pipeline.domain.engine import Engine
+from caliper_pipeline.domain.errors import CannotRun, CliTooOld, LoginRequired, SpendingCap, UnavailableModel
 from caliper_pipeline.execution.backends.base import Refusal
 
 TEXT_CHARS = 300
@@ -88,6 +90,49 @@ def classify(
         or (_found("option", complaint, _REJECTED_OPTION) if complaint.failed else None)
         or _marked(complaint, markers)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """What a person can do about a refusal, in the words of one backend. `{flag}` stands for --model or
+    --judge-model."""
+
+    login: str
+    model: str
+    option: str | None = None
+    """How to update the command."""
+    other: str | None = None
+    cap: str = "Once the cap is lifted"
+    unnamed_model: str = "the default model"
+
+
+def explained(refusal: Refusal, engine: Engine, remedies: Remedies, *, judge: bool) -> CannotRun:
+    """The error that a refusal for good ends the run with, and its remedy."""
+    name = engine.backend
+    who = f"The {name} {'judge' if judge else 'agent'}"
+    flag = "--judge-model" if judge else "--model"
+    text = refusal.text.rstrip()
+    if refusal.kind == "cap":
+        return SpendingCap(
+            f"{who} hit a spending or usage cap: {text}",
+            hint=f"What is finished is kept. {remedies.cap}, go on with: caliper run --resume",
+        )
+    if refusal.kind == "login":
+        return LoginRequired(
+            f"{who} cannot run: Not logged in, or the login was refused: {text}",
+            hint=f"{remedies.login.replace('{flag}', flag)} What is finished is kept; go on with: caliper run --resume",
+        )
+    if refusal.kind == "model":
+        return UnavailableModel(
+            f"{who} cannot run: {engine.model or remedies.unnamed_model} is not available: {text}",
+            hint=remedies.model.replace("{flag}", flag),
+        )
+    if refusal.kind == "option":
+        return CliTooOld(
+            f"{who} cannot run: the installed command of {name} rejects an option that is needed: {text}",
+            hint=remedies.option,
+        )
+    return CannotRun(f"{who} cannot run: {text}", hint=remedies.other and remedies.other.replace("{flag}", flag))
 
 
 def _throttle(complaint: Complaint) -> Refusal | None:
