@@ -17,12 +17,9 @@ What was measured on 2.1.197 and decides the flags:
 - The exit code 0 proves nothing: an interrupt also exits 0.
 """
 
-import contextlib
 import functools
 import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
@@ -42,6 +39,7 @@ from caliper_pipeline.execution.backends.claude_session import plant_session
 from caliper_pipeline.execution.backends.claude_stream import NO_SERVER, read_envelope, read_stream, tokens_so_far
 from caliper_pipeline.execution.backends.json_lines import plain_lines
 from caliper_pipeline.execution.backends.refusals import Complaint
+from caliper_pipeline.execution.backends.short_command import ask
 from caliper_pipeline.execution.command import Command, ProcessResult
 from caliper_pipeline.execution.environment import agent_environment
 
@@ -253,25 +251,5 @@ def _version(binary: str, changed: int, env: tuple[tuple[str, str], ...]) -> str
 
     Agent and judge are mostly the same command, and asking takes 75 ms; `changed` lets an update be seen.
     """
-    try:
-        process = subprocess.Popen(
-            [binary, "--version"],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
-    with process:
-        try:
-            out, err = process.communicate(timeout=VERSION_SECONDS)
-        except subprocess.TimeoutExpired:
-            out = err = b""
-        finally:
-            # What it left behind may hold the pipes open for ever.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    lines = (_text(out).strip() or _text(err).strip()).splitlines()
-    return lines[0][:200] if process.returncode == 0 and lines else None
+    said = ask([binary, "--version"], dict(env), VERSION_SECONDS)
+    return said.version_line if said.exit_code == 0 else None

@@ -5,17 +5,15 @@ to fail. Then `PATH`. The copy inside the desktop app comes last, since it trail
 refuses models which that one knows.
 """
 
-import contextlib
 import functools
 import os
 import shutil
-import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from caliper_pipeline.domain.errors import CannotRun, MissingCli
 from caliper_pipeline.execution.backends.base import Operator
+from caliper_pipeline.execution.backends.short_command import ask
 
 BINARY = "codex"
 OVERRIDE = "CODEX_CLI_PATH"
@@ -87,25 +85,7 @@ class _Asked:
 @functools.lru_cache(maxsize=16)
 def _version(binary: str, changed: int, env: tuple[tuple[str, str], ...]) -> _Asked:
     """What `--version` says. Agent and judge are mostly the same command; `changed` lets an update be seen."""
-    try:
-        process = subprocess.Popen(
-            [binary, "--version"],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return _Asked(str(error), failed=True)
-    with process:
-        try:
-            out, err = process.communicate(timeout=VERSION_SECONDS)
-        except subprocess.TimeoutExpired:
-            return _Asked(None)
-        finally:
-            # What it left behind may hold the pipes open for ever.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    lines = (out.decode("utf-8", "replace").strip() or err.decode("utf-8", "replace").strip()).splitlines()
-    return _Asked(lines[0][:200] if lines else None, failed=process.returncode != 0)
+    said = ask([binary, "--version"], dict(env), VERSION_SECONDS)
+    if said.problem is not None:
+        return _Asked(said.problem, failed=True)
+    return _Asked(said.version_line, failed=said.exit_code not in (0, None))

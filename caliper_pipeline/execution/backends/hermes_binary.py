@@ -9,19 +9,17 @@ interpreter can read the prompt from standard input and hand it to the script as
 arrived whole (0.19.0).
 """
 
-import contextlib
 import functools
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from caliper_pipeline.execution.backends.base import Operator
+from caliper_pipeline.execution.backends.short_command import ask
 
 BINARY = "hermes"
 OVERRIDE = "HERMES_CLI_PATH"
@@ -110,27 +108,9 @@ def _version(binary: str, changed: int, env: tuple[tuple[str, str], ...]) -> str
     """`changed` lets an update be seen."""
     home = tempfile.mkdtemp(prefix="h-")
     proxies = _PROXIES | {name.lower(): value for name, value in _PROXIES.items()} | {"NO_PROXY": "", "no_proxy": ""}
+    quiet = {**proxies, "HERMES_HOME": home, "HERMES_DISABLE_LAZY_INSTALLS": "1"}
     try:
-        process = subprocess.Popen(
-            [binary, "--version"],
-            env={**dict(env), **proxies, "HERMES_HOME": home, "HERMES_DISABLE_LAZY_INSTALLS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        with process:
-            try:
-                out, err = process.communicate(timeout=VERSION_SECONDS)
-            except subprocess.TimeoutExpired:
-                out = err = b""
-            finally:
-                # What it left behind may hold the pipes open for ever.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        return None
+        said = ask([binary, "--version"], {**dict(env), **quiet}, VERSION_SECONDS)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    lines = (out.decode("utf-8", "replace").strip() or err.decode("utf-8", "replace").strip()).splitlines()
-    return lines[0][:200] if process.returncode == 0 and lines else None
+    return said.version_line if said.exit_code == 0 else None

@@ -11,14 +11,13 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from caliper_pipeline.domain.errors import CannotRun, MissingCli
 from caliper_pipeline.execution.backends.base import Operator
+from caliper_pipeline.execution.backends.short_command import ask
 
 BINARY = "pi"
 OVERRIDE = "PI_CLI_PATH"
@@ -137,30 +136,14 @@ def _version(start: tuple[str, ...], changed: int, env: tuple[tuple[str, str], .
 
     Agent and judge are mostly the same command, and each attempt asks what it can do; `changed` lets an update be seen.
     """
-    try:
-        process = subprocess.Popen(
-            [*start, "--version"],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise _NoVersion(str(error)) from None
-    with process:
-        try:
-            out, err = process.communicate(timeout=VERSION_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise _NoVersion(f"no answer within {VERSION_SECONDS:g}s") from None
-        finally:
-            # What it left behind may hold the pipes open for ever.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    lines = (_text(out).strip() or _text(err).strip()).splitlines()
-    if process.returncode != 0 or not lines:
-        raise _NoVersion(_text(err))
-    return lines[0]
+    said = ask([*start, "--version"], dict(env), VERSION_SECONDS)
+    if said.problem is not None:
+        raise _NoVersion(said.problem)
+    if said.timed_out:
+        raise _NoVersion(f"no answer within {VERSION_SECONDS:g}s")
+    if said.exit_code != 0 or said.version_line is None:
+        raise _NoVersion(said.err)
+    return said.version_line
 
 
 def _does_not_start(binary: Path, said: str, env: Mapping[str, str]) -> CannotRun:
@@ -197,7 +180,3 @@ def _manifest(binary: Path) -> dict[str, object]:
         if isinstance(manifest, dict) and "engines" in manifest:
             return manifest
     return {}
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

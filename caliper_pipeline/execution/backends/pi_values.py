@@ -8,13 +8,10 @@ From 0.77 `$NAME` and `${NAME}` stand for variables, `$$` and `$!` for the signs
 the name of a variable stands for it, and nothing can be escaped. `!command` stands for what the command prints.
 """
 
-import contextlib
 import functools
 import json
 import os
 import re
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +20,7 @@ from typing import Any
 
 from caliper_pipeline.execution.backends.base import Operator
 from caliper_pipeline.execution.backends.pi_cli import BARE_UNTIL, DOLLAR_SINCE, Cli
+from caliper_pipeline.execution.backends.short_command import ask
 
 COMMAND_SECONDS = 10.0
 _KEPT_SECONDS = 300.0
@@ -171,25 +169,6 @@ def _command_output(command: str, operator: Operator) -> str | None:
 
 @functools.lru_cache(maxsize=64)
 def _run(command: str, home: str, environment: tuple[tuple[str, str], ...], period: int) -> str | None:
-    try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            env=dict(environment),
-            cwd=home if os.path.isdir(home) else None,  # noqa: PTH112
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
-    with process:
-        try:
-            out, _ = process.communicate(timeout=COMMAND_SECONDS)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    value = out.decode("utf-8", "replace").strip()
-    return value if process.returncode == 0 and value else None
+    folder = Path(home) if os.path.isdir(home) else None  # noqa: PTH112
+    said = ask(["/bin/sh", "-c", command], dict(environment), COMMAND_SECONDS, cwd=folder)
+    return (said.out.strip() or None) if said.exit_code == 0 else None
