@@ -105,10 +105,13 @@ def connect(db: Path) -> "DuckDBPyConnection":
 
 def publish_run(root: Path, run: RunFolder) -> int:
     """Publishes a run that has ended, into a history that has all the others. Raises `StorageError`."""
-    db, changed = history_path(root), 0
-    if not _there(db):
-        changed = catch_up(db, RunStore(root))
-    return changed + publish(db, [run])
+    db, store = history_path(root), RunStore(root)
+    changed = 0 if _there(db) else catch_up(db, store)
+    try:
+        return changed + publish(db, [run])
+    except HistoryDamaged:
+        catch_up(db, store)
+        return publish(db, [run])
 
 
 def history_json(db: Path) -> dict[str, Any]:
@@ -120,7 +123,10 @@ def history_json(db: Path) -> dict[str, Any]:
 
 
 def _there(db: Path) -> bool:
-    return kind_of(db) == "database"
+    try:
+        return kind_of(db) == "database"
+    except HistoryDamaged:
+        return False
 
 
 def _silently(_: str) -> None:

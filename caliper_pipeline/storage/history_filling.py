@@ -15,7 +15,7 @@ from caliper_pipeline.storage.history_open import attached
 from caliper_pipeline.storage.history_publish import locked, made_anew, published
 from caliper_pipeline.storage.history_records import record_sizes, records_read, take_records
 from caliper_pipeline.storage.history_rows import rows_of_run
-from caliper_pipeline.storage.history_seen import Sight, look, note
+from caliper_pipeline.storage.history_seen import AT_WORK, Sight, look, note
 from caliper_pipeline.storage.history_writer import HistoryWriter
 from caliper_pipeline.storage.imported_rows import rows_of_file
 from caliper_pipeline.storage.records import Records
@@ -92,8 +92,9 @@ def rebuild(db: Path, store: RunStore) -> int:
         take_records(con, records)
         return writer.changed
 
+    logs = _logs(store)
     made = made_anew(db, fill, last)
-    _note(db, store, sight)
+    _note(db, sight, logs, frozenset())
     return made
 
 
@@ -117,10 +118,11 @@ def catch_up(db: Path, store: RunStore, told: Callable[[str], None] | None = Non
         changed += sum(error is None for _, error in import_results(db, lost, records=records))
     if held.records != {kind: size for kind, size in record_sizes(records).items() if size}:
         publish_records(db, records)
+    tried = frozenset(run.run_id for run in behind)
     if identity(db) != before:
-        _note(db, store, sight)
+        _note(db, sight, logs, tried)
     else:
-        note(db, sight, before, held.unsettled(logs))
+        note(db, sight, before, held.unsettled(logs, tried))
     return changed
 
 
@@ -197,20 +199,28 @@ class _Held:
         grown = [RunFolder(store.path / run_id) for run_id, size in logs.items() if size > self.runs.get(run_id, 0)]
         return [run for run in grown if (run.path / "run.json").exists() and not run.at_work()]
 
-    def unsettled(self, logs: dict[str, int]) -> dict[str, int]:
-        """Runs that may still grow, or are not as the store has them, with the lengths of their logs."""
-        return {i: size for i, size in logs.items() if i in self.unfinished or size != self.runs.get(i)}
+    def unsettled(self, logs: dict[str, int], tried: frozenset[str]) -> dict[str, int]:
+        """Runs that may still grow, or are not as the store has them, with the lengths of their logs that are no
+        news. `tried`: runs that were to be published; what is not there of them cannot be read."""
+        found = {}
+        for run_id, size in logs.items():
+            taken = self.runs.get(run_id, 0)
+            if run_id in self.unfinished or size == taken == 0:
+                found[run_id] = taken
+            elif size != taken:
+                found[run_id] = size if run_id in tried else AT_WORK
+        return found
 
     def lost(self, records: Records) -> list[Path]:
         return [path for path in records.imported_files() if path.stem not in self.imported]
 
 
-def _note(db: Path, store: RunStore, sight: Sight) -> None:
-    """Notes what was seen, and which runs may still grow."""
+def _note(db: Path, sight: Sight, logs: dict[str, int], tried: frozenset[str]) -> None:
+    """Notes what was seen, and which runs may still grow. `logs`: as they were before they were read."""
     if sight.settled:
         with suppress(StorageError):
             found = identity(db)
-            note(db, sight, found, _Held.read(db).unsettled(_logs(store)))
+            note(db, sight, found, _Held.read(db).unsettled(logs, tried))
 
 
 def _publish(db: Path, runs: Sequence[RunFolder], *, damaged_ones: bool) -> int:

@@ -48,7 +48,7 @@ def rows_of_run(run: RunFolder) -> RunRows | None:
     lines = [_shortened(line) for line in run.lines()]
     if not lines:
         return None
-    end = lines[-1] if isinstance(lines[-1], EndRecord) else None
+    end = _end(lines)
     results = assemble(header, lines, ended_at=_last_moment(header, lines))
     rows = RunRows(header.run_id, "run_store", size)
     resumes = [line for line in lines if isinstance(line, ResumeRecord)]
@@ -89,6 +89,18 @@ def _shortened(line: Line) -> Line:
     if isinstance(line, AttemptRecord) and len(line.output) > KEPT_OUTPUT:
         return replace(line, output=line.output[-KEPT_OUTPUT:])
     return line
+
+
+def _end(lines: Iterable[Line]) -> EndRecord | None:
+    """Its last end, unless it was taken up again since; verdicts of a regrading may follow it."""
+    end: EndRecord | None = None
+    for line in lines:
+        match line:
+            case EndRecord():
+                end = line
+            case ResumeRecord():
+                end = None
+    return end
 
 
 def _last_moment(header: RunHeader, lines: Sequence[Line]) -> datetime:

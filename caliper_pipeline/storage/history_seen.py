@@ -20,6 +20,8 @@ from caliper_pipeline.storage.history_records import record_sizes
 from caliper_pipeline.storage.records import Records
 from caliper_pipeline.storage.runs import RunFolder, RunStore
 
+AT_WORK = -1
+"""In place of a log's length: somebody was at work on the run, so it is news as soon as nobody is."""
 _FINE_NS, _COARSE_NS = 20_000_000, 2_500_000_000
 """How long two changes may bear one time: the kernel's clock ticks every 4 ms; some file systems keep whole seconds."""
 
