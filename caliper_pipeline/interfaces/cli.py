@@ -23,6 +23,8 @@ COMMANDS = {
     "list": ("list_command:list_runs", "List the specs and runs on record."),
     "report": ("report_command:report", "Show one run."),
     "compare": ("compare_command:compare", "Show two runs side by side."),
+    "sql": ("sql_command:sql", "Ask the history anything in SQL, or open a shell on it."),
+    "history": ("history_command:history", "Say what the history holds, check it and take care of it."),
     "export": ("export_command:export", "Write runs in the forms that other programs read."),
     "migrate": ("migrate_command:migrate", "Rewrite a spec of release 0.4 in the present form."),
     "sync": ("sync_command:sync", "Record in the history and in Dagster whatever they lack of the runs on disk."),

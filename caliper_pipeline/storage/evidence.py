@@ -32,6 +32,8 @@ from caliper_pipeline.storage.files import (
 )
 
 EVIDENCE_FOLDER = "evidence"
+PRUNED_NOTE = "pruned.json"
+"""In a run's folder: when its evidence was removed."""
 _TURN_FIELDS = ("tool_name", "tool_input", "call_id", "is_error", "parent_call_id")
 
 
@@ -96,6 +98,11 @@ def read_evidence(run: Path, relative: str) -> StoredEvidence:
     """The evidence that an attempt's line points to. Raises `StorageError` when it is gone or damaged."""
     folder = evidence_folder(run, relative)
     path = folder / "evidence.json"
+    if not path.exists() and (run / PRUNED_NOTE).exists():
+        raise StorageError(
+            f"The evidence of run {run.name} was pruned: transcript, answer and workdir of its attempts are gone.",
+            hint="Its verdicts and figures are kept. To judge again, run it anew.",
+        )
     with storage_errors("read", path):
         raw = path.read_bytes()
     try:
