@@ -26,7 +26,7 @@ from caliper_pipeline.storage.run_rows import RunRows
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_WRITER_CONFIG = {**CONFIG, "threads": "1", "memory_limit": "128MB"}
+_ASIDE_CONFIG = {**CONFIG, "threads": "1", "memory_limit": "128MB"}
 _PENDING_FILES, _PENDING_BYTES = 100, 16 * 1024 * 1024
 """What is held in memory at a time, at most: so many files, or of so many bytes together."""
 
@@ -62,19 +62,14 @@ def import_files(
         for path in paths:
             yield _look(path, known, own)[0]
         return
-    with tempfile.TemporaryDirectory(prefix="history-") as folder:
-        aside = Path(folder) / "import.duckdb"
-        with storage_errors("write", aside), contextlib.closing(_opened(aside)) as con, explained(aside, "written"):
-            staged = _Staged(con, records)
-            for path in paths:
-                found, rows, data = _look(path, known, own)
-                if rows is not None and (found.new or (records is not None and path.parent == records.imported)):
-                    staged.add(rows, data, new=found.new)
-                del rows, data
-                yield found
-            staged.finish()
-        if staged.anything:
-            published(db, lambda into: _take_over(into, aside))
+    with contextlib.closing(_Pending(records)) as pending:
+        for path in paths:
+            found, rows, data = _look(path, known, own)
+            if rows is not None and (found.new or (records is not None and path.parent == records.imported)):
+                pending.add(rows, data, new=found.new)
+            del rows, data
+            yield found
+        pending.publish(db)
 
 
 @dataclass(slots=True)
@@ -130,49 +125,74 @@ def _look(path: Path, known: _Known, own: Collection[str]) -> tuple[Imported, Ru
     return Imported(path, rows.run_id, new), rows, data
 
 
-def _opened(aside: Path) -> "DuckDBPyConnection":
-    import duckdb
+class _Pending:
+    """The rows on their way: a few in memory, more of them in a database of their own."""
 
-    return duckdb.connect(str(aside), config=_WRITER_CONFIG)
-
-
-class _Staged:
-    """The rows on their way, in a database of their own."""
-
-    def __init__(self, con: "DuckDBPyConnection", records: Records | None) -> None:
-        migrate(con)
-        con.begin()
-        self._con, self._records, self._writer = con, records, HistoryWriter(con)
+    def __init__(self, records: Records | None) -> None:
+        self._records = records
         self._files: list[bytes] = []
+        self._rows: list[RunRows] = []
         self._noted: dict[str, int] = {}
         """How the history remembers the files that it has looked at → their lengths."""
-        self.anything = False
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._aside: Path | None = None
 
     def add(self, rows: RunRows, data: bytes, *, new: bool) -> None:
         """`new`: it says more than what is known of its run."""
-        self.anything = True
         if self._records is not None:
             self._noted[f"imported/{rows.source_digest}"] = rows.source_bytes
         if new:
-            self._writer.add(rows)
+            self._rows.append(rows)
         self._files.append(data)
         if len(self._files) >= _PENDING_FILES or sum(map(len, self._files)) > _PENDING_BYTES:
-            self._flush()
+            self._put_aside()
 
-    def finish(self) -> None:
-        self._flush()
-        self._con.commit()
-        self._con.execute("CHECKPOINT")
+    def publish(self, db: Path) -> None:
+        if self._aside is None:
+            if self._files:
+                self._keep()
+                published(db, self._put)
+            return
+        if self._files:
+            self._put_aside()
+        aside = self._aside
+        published(db, lambda con: _take_over(con, aside))
 
-    def _flush(self) -> None:
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _keep(self) -> None:
         if self._records is not None:
             self._records.keep_all_imported(self._files)
+
+    def _put_aside(self) -> None:
+        import duckdb
+
+        self._keep()
+        if self._folder is None or self._aside is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="history-")
+            self._aside = Path(self._folder.name) / "import.duckdb"
+        with (
+            storage_errors("write", self._aside),
+            explained(self._aside, "written"),
+            contextlib.closing(duckdb.connect(str(self._aside), config=_ASIDE_CONFIG)) as con,
+        ):
+            migrate(con)
+            con.begin()
+            self._put(con)
+            con.commit()
+        self._files, self._rows, self._noted = [], [], {}
+
+    def _put(self, con: "DuckDBPyConnection") -> int:
+        writer = HistoryWriter(con, [rows.run_id for rows in self._rows])
+        for rows in self._rows:
+            writer.add(rows)
+        writer.flush()
         noted = [list(self._noted), list(self._noted.values())]
-        self._con.execute("INSERT INTO record_files SELECT unnest($1::VARCHAR[]), unnest($2::BIGINT[])", noted)
-        self._files, self._noted = [], {}
-        self._writer.flush()
-        self._con.commit()
-        self._con.begin()
+        con.execute("DELETE FROM record_files WHERE kind IN (SELECT unnest($1::VARCHAR[]))", noted[:1])
+        con.execute("INSERT INTO record_files SELECT unnest($1::VARCHAR[]), unnest($2::BIGINT[])", noted)
+        return writer.changed + len(self._noted)
 
 
 def _take_over(con: "DuckDBPyConnection", aside: Path) -> int:
