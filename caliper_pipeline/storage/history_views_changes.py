@@ -92,8 +92,8 @@ CHANGE_VIEWS = (
             FROM of_runs UNION ALL BY NAME FROM of_tasks UNION ALL BY NAME FROM of_skills)
         SELECT series_key, spec, engine, arm, run_id, run_utc, previous_run_id, what, name, before, after, simulated
         FROM changes""",
-        "SELECT run_utc, engine, arm, what, name, before[:12] AS before, after[:12] AS after FROM drift_log "
-        "WHERE spec = 'inbox-triage' ORDER BY run_utc, engine, arm, what, name",
+        "SELECT run_utc::DATE AS night, what, name, before[:12] AS before, after[:12] AS after FROM drift_log "
+        "WHERE spec = 'inbox-triage' AND engine = 'claude-code' AND arm = 'full' ORDER BY run_utc, what, name",
     ),
     View(
         "alert_log",
@@ -121,7 +121,7 @@ CHANGE_VIEWS = (
             CASE WHEN n.alert_key IS NULL THEN 'open' ELSE 'acknowledged' END,
             n.acknowledged_utc, n.acknowledged_by, n.reason, n.new_baseline, coalesce(r.simulated, FALSE)
         FROM alerts a LEFT JOIN runs r USING (run_id) LEFT JOIN noted n ON n.alert_key = a.alert_key""",
-        "SELECT raised_utc, kind, spec, task_name, message, state, acknowledged_by, reason FROM alert_log "
-        "ORDER BY raised_utc",
+        "SELECT raised_utc::DATE AS raised, kind, message, state, acknowledged_by, reason FROM alert_log "
+        "ORDER BY raised_utc, kind",
     ),
 )

@@ -71,7 +71,7 @@ PAIR_VIEWS = (
             difference_high(g.full_score, g.full_high, g.control_score, g.control_low),
             f.spec_digest = c.spec_digest, c.latest, f.simulated OR c.simulated
         FROM ranged g JOIN controls c USING (run_id) JOIN full_runs f ON f.run_id = g.full_run_id""",
-        "SELECT run_utc, arm, full_score, control_score, gap, gap_low, gap_high, same_spec FROM control_gap "
+        "SELECT run_utc::DATE AS night, arm, full_score, control_score, gap, gap_low, gap_high FROM control_gap "
         "WHERE spec = 'inbox-triage' ORDER BY run_utc",
     ),
     View(
@@ -138,7 +138,7 @@ PAIR_VIEWS = (
         FROM ranged g JOIN latest a ON a.run_id = g.run_a JOIN latest b ON b.run_id = g.run_b
         JOIN names n ON n.run_a = g.run_a AND n.run_b = g.run_b
         LEFT JOIN installed sa ON sa.run_id = g.run_a LEFT JOIN installed sb ON sb.run_id = g.run_b""",
-        "SELECT engine_a, engine_b, tasks, other_tasks, score_a, score_b, difference, difference_low, difference_high "
+        "SELECT engine_b, tasks, score_a, score_b, difference, difference_low, difference_high "
         "FROM engine_comparison WHERE spec = 'inbox-triage' AND engine_a = 'claude-code'",
     ),
     View(
@@ -191,7 +191,7 @@ PAIR_VIEWS = (
             r.agent_seconds, r.agent_seconds / nullif(r.successes, 0), r.judge_seconds,
             p.usd, p.usd / nullif(r.successes, 0), r.simulated
         FROM runs r LEFT JOIN paid p USING (run_id)""",
-        "SELECT run_utc, engine, successes, graded, tokens_per_pass, seconds_per_pass, cost_usd, usd_per_pass "
+        "SELECT run_utc::DATE AS night, engine, successes, tokens_per_pass, seconds_per_pass, usd_per_pass "
         "FROM cost_per_pass WHERE spec = 'inbox-triage' AND arm = 'full' ORDER BY run_utc, engine",
     ),
 )

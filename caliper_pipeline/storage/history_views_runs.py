@@ -47,7 +47,7 @@ RUN_VIEWS = (
             "usable": "attempts in the denominator",
             "unusable": "attempts that were lost",
             "previous_score": "score of the last run before it that measured something",
-            "change": "score - previous_score; what a run of chance makes of it, the intervals tell",
+            "change": "score - previous_score; whether it is more than chance, the intervals tell",
             "spec_changed": "the spec file is not the one of the run before",
             **SIMULATED,
         },
@@ -58,7 +58,7 @@ RUN_VIEWS = (
             r.spec_digest <> lag(r.spec_digest) OVER series, r.simulated
         FROM runs r
         WINDOW series AS (PARTITION BY {SERIES_PARTITION} ORDER BY {RUN_UTC}, r.run_id)""",
-        "SELECT run_utc, score, score_low, score_high, change, spec_changed FROM score_trend "
+        "SELECT run_utc::DATE AS night, score, score_low, score_high, usable, change, spec_changed FROM score_trend "
         "WHERE spec = 'inbox-triage' AND engine = 'claude-code' AND arm = 'full' ORDER BY run_utc",
     ),
     View(
@@ -83,7 +83,7 @@ RUN_VIEWS = (
             s.score, s.score_low, s.score_high, s.successes, s.usable, s.unusable,
             s.activation_score, s.activation_low, s.activation_high, r.simulated
         FROM runs r JOIN scores s USING (run_id)""",
-        "SELECT run_utc, score, score_low, score_high, successes, usable FROM task_trend "
+        "SELECT run_utc::DATE AS night, score, score_low, score_high, successes, usable FROM task_trend "
         "WHERE spec = 'inbox-triage' AND task_name = 'Drafts a reply' AND engine = 'claude-code' AND arm = 'full' "
         "ORDER BY run_utc",
     ),
@@ -114,7 +114,8 @@ RUN_VIEWS = (
             k.digest, r.simulated
         FROM runs r JOIN skill_scores s USING (run_id)
         LEFT JOIN skills k ON k.run_id = s.run_id AND k.skill = s.skill""",
-        "SELECT run_utc, wanted_rate, wanted_low, wanted_high, unwanted_rate, unwanted_low, unwanted_high "
+        "SELECT run_utc::DATE AS night, wanted_rate, wanted_low, wanted_high, unwanted_rate, unwanted_low, "
+        "unwanted_high "
         "FROM skill_trend WHERE spec = 'inbox-triage' AND skill = 'inbox-triage' AND engine = 'claude-code' "
         "ORDER BY run_utc",
     ),
@@ -178,7 +179,7 @@ RUN_VIEWS = (
         JOIN attempts a ON a.run_id = r.run_id AND a.task_id = v.task_id AND a.attempt = v.attempt
         WHERE r.unusable > 0 AND v.is_latest AND v.outcome IN ('infra_error', 'timeout', 'judge_error')
         GROUP BY r.series_key, r.spec, r.engine, r.arm, r.run_id, {RUN_UTC}, v.outcome, r.graded, r.simulated""",
-        "SELECT run_utc, engine, outcome, attempts, share, share_low, share_high, example FROM unusable_breakdown "
-        "WHERE spec = 'inbox-triage' ORDER BY run_utc, engine, outcome",
+        "SELECT run_utc::DATE AS night, engine, outcome, attempts, share, share_low, share_high "
+        "FROM unusable_breakdown WHERE spec = 'inbox-triage' ORDER BY run_utc, engine, outcome",
     ),
 )

@@ -37,8 +37,8 @@ TASK_VIEWS = (
         FROM recent r JOIN scores s USING (run_id) WHERE s.usable > 0
         GROUP BY r.series_key, r.spec, r.engine, r.arm, s.task_name
         HAVING passed > 0 AND passed < tried""",
-        "SELECT spec, engine, task_name, runs, mixed_runs, rate, rate_low, rate_high FROM flaky_tasks "
-        "WHERE arm = 'full' ORDER BY abs(rate - 0.5), spec, engine, task_name",
+        "SELECT engine, task_name, runs, mixed_runs, rate, rate_low, rate_high FROM flaky_tasks "
+        "WHERE spec = 'inbox-triage' AND arm = 'full' ORDER BY abs(rate - 0.5), engine, task_name",
     ),
     View(
         "stopped_working",
@@ -83,8 +83,8 @@ TASK_VIEWS = (
         FROM followed SEMI JOIN asked USING (series_key, task_name)
         WHERE since OR place <= 10
         GROUP BY series_key, spec, engine, arm, task_name HAVING passed >= 0.8 * tried""",
-        "SELECT spec, engine, arm, task_name, since_utc, failing_attempts, now_high, before_rate, before_low, clear "
-        "FROM stopped_working ORDER BY clear DESC, since_utc",
+        "SELECT task_name, since_utc::DATE AS since, failing_attempts, now_high, before_rate, before_low, clear "
+        "FROM stopped_working WHERE spec = 'inbox-triage' ORDER BY clear DESC, since_utc",
     ),
     View(
         "activation_matrix",
