@@ -95,7 +95,7 @@ class TestCheck:
             ClaudeCode().check(by, ("/first",), ENGINE, None)
         assert f"/first{os.pathsep}{tmp_path}" in caught.value.message
 
-    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n", "#!/bin/sh\n"])
+    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\n"])
     def test_a_command_whose_version_cannot_be_told_may_still_run(
         self, tmp_path: Path, theirs: Path, script: str
     ) -> None:
@@ -103,6 +103,15 @@ class TestCheck:
         binary.chmod(0o755)
         info = ClaudeCode().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
         assert (info.binary, info.version) == (str(binary), None)
+
+    @pytest.mark.parametrize("script", ["#!/no/such/interpreter\n", "", "echo a script without a first line\n"])
+    def test_a_command_that_cannot_be_started_is_told_before_anything_is_paid(
+        self, tmp_path: Path, theirs: Path, script: str
+    ) -> None:
+        binary = write(tmp_path / "bin" / "claude", script)
+        binary.chmod(0o755)
+        with pytest.raises(CannotRun, match=f"{binary} does not start: .*interpreter"):
+            ClaudeCode().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
 
     def test_a_configuration_folder_that_is_none_is_refused(self, theirs: Path) -> None:
         by = operator(theirs, CLAUDE_CONFIG_DIR=str(theirs / "missing"))

@@ -121,7 +121,7 @@ class TestCheck:
         ("script", "words"),
         [
             ("#!/bin/sh\necho 'Missing optional dependency' >&2\nexit 1\n", "Missing optional dependency"),
-            ("#!/no/such/interpreter\n", "No such file"),
+            ("#!/no/such/interpreter\n", "the interpreter that its first line names"),
         ],
     )
     def test_a_command_that_does_not_start_is_told_as_well(

@@ -123,7 +123,7 @@ class TestCheck:
             Hermes().check(by, ("/first",), ENGINE, None)
         assert f"/first{os.pathsep}{tmp_path}" in caught.value.message
 
-    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n", "#!/bin/sh\n"])
+    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\n"])
     def test_a_command_whose_version_cannot_be_told_may_still_run(
         self, tmp_path: Path, theirs: Path, script: str
     ) -> None:
@@ -131,9 +131,23 @@ class TestCheck:
         info = Hermes().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
         assert (info.binary, info.version) == (str(binary), None)
 
+    def test_a_command_that_cannot_be_started_is_told_before_anything_is_paid(
+        self, tmp_path: Path, theirs: Path
+    ) -> None:
+        binary = executable(tmp_path / "bin" / "hermes", "#!/no/such/interpreter\n")
+        with pytest.raises(CannotRun, match=f"{binary} does not start: the interpreter"):
+            Hermes().check(operator(theirs, first_on_path=tmp_path / "bin"), (), ENGINE, None)
+
+    def test_an_override_that_cannot_be_run_is_passed_over(self, tmp_path: Path, theirs: Path) -> None:
+        binary = executable(tmp_path / "bin" / "hermes", "#!/bin/sh\necho 0.19.0\n")
+        (tmp_path / "notes.txt").write_text("no program", encoding="utf-8")
+        by = operator(theirs, first_on_path=tmp_path / "bin", HERMES_CLI_PATH=str(tmp_path / "notes.txt"))
+        assert Hermes().check(by, (), ENGINE, None).binary == str(binary)
+
     def test_servers_are_refused_where_the_package_for_them_is_missing(self, tmp_path: Path, theirs: Path) -> None:
         packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
         (packages / "hermes_agent-0.19.0.dist-info").mkdir(parents=True)
+        executable(tmp_path / "venv" / "bin" / "python", "#!/bin/sh\n")
         executable(tmp_path / "venv" / "bin" / "hermes", f"#!{tmp_path}/venv/bin/python\n")
         by = operator(theirs, first_on_path=tmp_path / "venv" / "bin")
         can = Hermes().check(by, (), ENGINE, None).capabilities

@@ -23,7 +23,7 @@ import shutil
 from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
-from caliper_pipeline.domain.errors import MissingCli
+from caliper_pipeline.domain.errors import CannotRun, MissingCli
 from caliper_pipeline.domain.transcript import AgentReply
 from caliper_pipeline.execution.backends import claude_home, claude_refusals, claude_user
 from caliper_pipeline.execution.backends.base import (
@@ -247,9 +247,15 @@ def _text(data: bytes) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _version(binary: str, changed: int, env: tuple[tuple[str, str], ...]) -> str | None:
-    """The first line of `--version`. `None`: it fails or hangs; the command may work all the same.
+    """The first line of `--version`. `None`: it fails or hangs; the command may work all the same. Raises `CannotRun`
+    for a command that the system cannot start.
 
     Agent and judge are mostly the same command, and asking takes 75 ms; `changed` lets an update be seen.
     """
     said = ask([binary, "--version"], dict(env), VERSION_SECONDS)
+    if said.problem is not None:
+        raise CannotRun(
+            f"The {BINARY} command at {binary} does not start: {said.problem}",
+            hint="Install it anew: npm install -g @anthropic-ai/claude-code",
+        )
     return said.version_line if said.exit_code == 0 else None

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.backends.base import Operator
 from caliper_pipeline.execution.backends.short_command import ask
 
@@ -56,9 +57,10 @@ def search_path(operator: Operator, extra_path: Iterable[str]) -> str:
 
 
 def find_binary(operator: Operator, extra_path: Iterable[str] = ()) -> str | None:
-    """The command that the override names, when it exists; else the one on the path. `None`: there is none."""
+    """The command that the override names, when it can be run; else the one on the path. `None`: there is none."""
     named = operator.environment.get(OVERRIDE)
-    if named and (override := Path(named).expanduser()).is_file():
+    override = Path(named).expanduser() if named else None
+    if override is not None and override.is_file() and os.access(override, os.X_OK):
         return str(override.absolute())
     return shutil.which(BINARY, path=search_path(operator, extra_path))
 
@@ -98,7 +100,8 @@ def has_mcp(binary: str) -> bool:
 
 
 def version_of(operator: Operator, binary: str, path: str) -> str | None:
-    """The first line of `--version`, asked once. `None`: it fails or hangs; the command may work all the same."""
+    """The first line of `--version`, asked once. `None`: it fails or hangs; the command may work all the same. Raises
+    `CannotRun` for a command that the system cannot start."""
     env = {**operator.allowed, "HOME": str(operator.home), "PATH": path}
     return _version(binary, Path(binary).stat().st_mtime_ns, tuple(sorted(env.items())))
 
@@ -113,4 +116,9 @@ def _version(binary: str, changed: int, env: tuple[tuple[str, str], ...]) -> str
         said = ask([binary, "--version"], {**dict(env), **quiet}, VERSION_SECONDS)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+    if said.problem is not None:
+        raise CannotRun(
+            f"The {BINARY} CLI at {binary} does not start: {said.problem}",
+            hint="Install it anew: pip install 'hermes-agent[mcp]'",
+        )
     return said.version_line if said.exit_code == 0 else None
