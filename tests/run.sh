@@ -31,6 +31,15 @@ if ! [ "$tools/hermes.txt" -ot "$hermes/installed" ]; then
     "$hermes/bin/python" -m pip install --quiet --disable-pip-version-check -r "$tools/hermes.txt"
     touch "$hermes/installed"
 fi
+# The product whose results files are exchanged, so that it can say itself what it reads in them.
+reference="$tools/.reference"
+if ! [ "$tools/reference.txt" -ot "$reference/installed" ]; then
+    rm -rf "$reference"
+    python3 -m venv --without-pip "$reference"
+    "$venv/bin/python" -m pip --python "$reference/bin/python" install --quiet --disable-pip-version-check \
+        -r "$tools/reference.txt"
+    touch "$reference/installed"
+fi
 
 # The browser that looks at the web UI.
 if ! command -v chromium > /dev/null && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then

@@ -15,6 +15,7 @@ import pytest
 
 from caliper_pipeline.domain.errors import BadInput, StorageError
 from caliper_pipeline.domain.records import EndRecord, Outcome
+from caliper_pipeline.domain.results import parse_results
 from caliper_pipeline.domain.transcript import Turn, Usage
 from caliper_pipeline.storage.evidence import Evidence
 from caliper_pipeline.storage.exports.forms import Names, write_run
@@ -255,6 +256,14 @@ def test_pruned_evidence_is_counted_and_left_out(store: RunStore, given: Any, fo
 def test_a_file_of_another_product_is_given_away_as_it_is() -> None:
     file = foreign()
     assert exported(file, "results") == file.path.read_bytes()
+
+
+def test_a_file_of_0_4_is_given_away_in_the_present_shape() -> None:
+    file = foreign("reference-0.4.0.json")
+    again = json.loads(exported(file, "results"))
+    assert (again["aggregate"]["avg_score"], again["aggregate"]["scored_tasks"]) == (0.5, 2)
+    assert again["skill_snapshots"][0]["files"] == file.content["skill_snapshot"]["files"]
+    assert parse_results(again) == file.results
 
 
 def test_a_mark_at_the_start_of_a_file_stays_behind(tmp_path: Path) -> None:

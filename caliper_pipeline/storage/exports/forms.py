@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from caliper_pipeline.domain.results import Results
+from caliper_pipeline.domain.results import Results, results_dict
 from caliper_pipeline.domain.series import slug
 from caliper_pipeline.storage.exports.inspect_files import log_name, write_archive, write_json
 from caliper_pipeline.storage.exports.source import ForeignFile, Source, StoredRun, file_stem
+from caliper_pipeline.storage.files import json_bytes
 from caliper_pipeline.storage.results_writing import stream_results
 
 _ODD = set("/\\\0")
@@ -51,7 +52,12 @@ def _write_results(stream: BinaryIO, source: Source) -> int:
     if isinstance(source, StoredRun):
         return stream_results(stream, source.folder, source.results)
     assert isinstance(source, ForeignFile)
-    stream.write(source.data.removeprefix(codecs.BOM_UTF8))  # other readers trip over the mark
+    if source.of_present_shape:
+        stream.write(source.data.removeprefix(codecs.BOM_UTF8))  # other readers trip over the mark
+    else:
+        kept = source.transcripts()
+        plain = results_dict(source.results, transcript_of=lambda task, attempt: kept.get((task, attempt)))
+        stream.write(json_bytes(plain, indent=2) + b"\n")
     return 0
 
 

@@ -91,10 +91,24 @@ class ForeignFile:
             raise BadInput(f"{path}: not a results file: {error}.") from error
 
     def attempts(self, task: TaskResult) -> Iterator[WholeAttempt]:
-        told = [entry for entry in self.content["task_results"] if entry["task_id"] == task.task_id]
-        turns = {int(entry["attempt"]): entry.get("transcript") for found in told for entry in found["attempts"]}
+        transcripts = self.transcripts()
         for attempt in task.attempts:
-            yield WholeAttempt(attempt, turns_of(turns.get(attempt.attempt)))
+            yield WholeAttempt(attempt, turns_of(transcripts.get((task.task_id, attempt.attempt))))
+
+    def transcripts(self) -> dict[tuple[str, int], Any]:
+        """By task id and number, as the file has them."""
+        return {
+            (task["task_id"], int(attempt["attempt"])): attempt["transcript"]
+            for task in self.content["task_results"]
+            for attempt in task["attempts"]
+            if isinstance(attempt.get("transcript"), list)
+        }
+
+    @property
+    def of_present_shape(self) -> bool:
+        """Releases of the reference since 0.5 read it; the file of 0.4 not even the reference reads any more."""
+        aggregate = self.content.get("aggregate")
+        return isinstance(aggregate, dict) and {"avg_score", "per_task"} <= aggregate.keys()
 
 
 def _end(header: RunHeader, lines: Sequence[Line]) -> datetime:
