@@ -372,6 +372,11 @@ def test_a_run_that_was_woken_again_adds_its_stretches_and_ends_with_the_last_an
         assert (reply.final_answer, reply.usage) == ("second", Usage(300, 60))
 
 
+def test_a_closing_event_that_comes_twice_counts_once() -> None:
+    end = closes("done", usage={"input_tokens": 200, "output_tokens": 40})
+    assert read_stream(stream(says("done"), end, end)).usage == Usage(200, 40)
+
+
 def test_tokens_of_sub_agents_count() -> None:
     usage = {"input_tokens": 200, "output_tokens": 40, "cache_read_input_tokens": 5}
     billed = {"big": {"inputTokens": 200, "outputTokens": 40}, "small": {"inputTokens": 30, "outputTokens": -1}}

@@ -115,6 +115,7 @@ class TestAnswer:
             '{"note": 1} {"passed": true, "reasoning": "time given"}',
             '{"passed": true, "reasoning": "time given", "detail": {"passed": false}}',
             '{"passed": true, "passed": true, "reasoning": "time given"}',
+            '{"reasoning": "time given", "passed": true, "detail": "two\nlines\tand a tab"}',
         ],
     )
     def test_a_verdict_is_found(self, text: str) -> None:

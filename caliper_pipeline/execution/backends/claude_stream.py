@@ -128,7 +128,8 @@ class _Stream:
         elif kind == "tool_result":
             self._results_in([event], string(event.get("parent_tool_use_id")))
         elif kind == "result":
-            self.results.append(event)
+            if event not in self.results[-1:]:  # the same one twice is no second stretch of work
+                self.results.append(event)
         elif kind == "error":
             problem = event.get("error")
             self.complaint = (text(mapping(problem).get("message")) or text(problem) or "error", None)

@@ -6,12 +6,16 @@ nested levels cannot be walked.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 LARGEST_COUNT = 10**15
 _FLOOD = 1_000_000
 """Bytes of lines without an event, from which on they are looked at in less detail."""
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>])")
+"""What is meant for a terminal: colours, the cursor, the title of the window."""
 _DEEPEST = 60
 _SURELY_FLAT = 60
 
@@ -44,15 +48,25 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     """The event on the line, fit to be stored again. `None`: it holds none."""
     if b"{" not in line:
         return None
-    try:
-        value = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), parse_constant=str)
-    except (ValueError, RecursionError):
-        return None
+    value = _loaded(line.decode("utf-8", "replace").lstrip("\ufeff"))
     if not isinstance(value, dict):
         return None
     if b"\\ud" in line or b"\\uD" in line or line.count(b"[") + line.count(b"{") > _SURELY_FLAT:
         value = _storable(value, 0)
     return value if isinstance(value, dict) else None
+
+
+def _loaded(told: str) -> Any:
+    """The JSON value that is told, also in colours, and with control characters that should have been escaped."""
+    try:
+        return json.loads(told, parse_constant=str)
+    except (ValueError, RecursionError):
+        if not _CONTROL.search(told):
+            return None
+    try:
+        return json.loads(_TERMINAL.sub("", told), parse_constant=str, strict=False)
+    except (ValueError, RecursionError):
+        return None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

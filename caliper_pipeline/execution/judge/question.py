@@ -196,8 +196,9 @@ def _tag(texts: Sequence[str]) -> str:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """The JSON objects in a text, outermost ones only: what stands in a list is none."""
-    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    """The JSON objects in a text, outermost ones only: what stands in a list is none. Line breaks in strings
+    may be bare."""
+    decoder = json.JSONDecoder(object_pairs_hook=_object, strict=False)
     found: list[dict[str, Any]] = []
     opening, tried = _OPENING.search(text), 0
     while opening is not None and tried < _MOST_OBJECTS:
