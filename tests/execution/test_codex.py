@@ -402,6 +402,16 @@ class TestRefusal:
             ("Error: not logged in. Please run `codex login`.", "login"),
             # What tools and servers said, and what was only warned of.
             ("2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=429 rate limit, not logged in", None),
+            (
+                "2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=Exit code: 22\n"
+                "Output:\nError: HTTP 429, not logged in\nexit\n",
+                None,
+            ),
+            (
+                "2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=Exit code: 22\nOutput:\nno\n"
+                "Error: not logged in.\n",
+                "login",
+            ),
             ("2026-12-01T02:39:05Z ERROR rmcp::transport::worker: 401 unauthorized", None),
             ("WARNING: proceeding, even though 429\nReading additional input from stdin...", None),
             ("thread 'main' panicked at core/src/lib.rs:1:1", None),

@@ -254,6 +254,13 @@ class TestNoticesAndFailures:
 
     def test_a_failure_without_any_words_is_one(self) -> None:
         assert read_stream(stream({"type": "turn.failed", "error": None})).cli_error == "the turn failed"
+
+    def test_a_turn_that_completes_after_one_that_failed_counts(self) -> None:
+        failed = {"type": "turn.failed", "error": {"message": "boom"}}
+        reply = read_stream(stream(failed, says("12:04."), closes()))
+        assert (reply.final_answer, reply.finished, reply.cli_error) == ("12:04.", True, None)
+        reply = read_stream(stream(says("12:04."), closes(), failed))
+        assert (reply.finished, reply.cli_error) == (False, "boom")
         assert read_stream(stream({"type": "error"})).cli_error is not None
 
     def test_what_was_said_last_is_all_that_is_known_of_a_stream_that_breaks_off(self) -> None:

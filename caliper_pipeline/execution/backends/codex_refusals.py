@@ -150,10 +150,16 @@ def _structure(complaint: Complaint) -> str | None:
 def _own_lines(stderr: str) -> list[str]:
     """The lines in which the CLI complains: no warnings, and nothing that it repeats of tools and servers."""
     found: list[str] = []
-    for line in stderr.splitlines():
+    lines = stderr.rstrip().splitlines()
+    repeats = False
+    for number, line in enumerate(lines, 1):
         trace = _TRACE.match(line)
-        if trace is not None and trace[1].startswith(_TOOLS_TRACE):
-            continue
+        if trace is not None:
+            repeats = trace[1].startswith(_TOOLS_TRACE)
+        elif number == len(lines) and line.startswith("Error: "):
+            repeats = False  # how the CLI itself ends
+        if repeats:
+            continue  # what a tool printed goes on until the next trace
         words = line.strip()
         if not words or words.lower().startswith(_NOISE):
             continue

@@ -5,7 +5,7 @@ type is left out, and what remains is the reply. Measured facts behind the choic
 
 - An item of the kind `error` is a notice, also in good runs; the one that says that the service answered with another
   model than was asked for is the only trace of it. An event `error` may be a notice too ("Reconnecting… 1/5"): what
-  counts is whether the turn completed or failed.
+  counts is whether the last turn completed or failed.
 - `usage` is the running total of the thread. Its input holds the cached part, its output the reasoning.
 - A command that was begun and not ended was cut off; it was run all the same.
 - No event names the model, none tells what a sub-agent did, and a turn that fails tells no tokens: all of it is in the
@@ -92,7 +92,7 @@ class _Stream:
             self._item(item, ended=not kind.endswith((".started", ".updated")))
         elif kind == "turn.completed":
             self.completed = True
-            self.complaint = self.notice = None
+            self.failed = self.complaint = self.notice = None
             self.usage = usage_of(event.get("usage")) or self.usage
         elif kind == "turn.failed":
             self.failed = _words(event) or self.complaint or "the turn failed"
