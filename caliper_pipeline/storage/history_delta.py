@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caliper_pipeline.storage.history_writer import BY_RUN
+from caliper_pipeline.storage.history_writer import BY_RUN, is_current
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -12,20 +12,16 @@ _MOST_RUNS = 1_000
 """With more to carry over a copy of the file is made sooner."""
 _BY_DIGEST = ("texts", "skill_files")
 _WHOLE = ("labels", "acknowledgements", "alerts", "record_files")
-_SHAPE = (
-    "SELECT table_name, column_name, data_type FROM duckdb_columns() "
-    "WHERE database_name = {} AND NOT internal ORDER BY ALL"
-)
 
 
 def bring_up_to_date(con: "DuckDBPyConnection", db: Path) -> bool:
     """Makes an open older state equal to the database. Gives `False` when it should be copied instead.
 
-    What is not known to differ only by runs and records (another schema, views, tables of somebody else) is copied.
+    The two differ only by what was published since: nobody else ever wrote into either (`history_file.take_spare`).
     """
     con.execute(f"ATTACH '{str(db).replace(chr(39), chr(39) * 2)}' AS present (READ_ONLY)")
     try:
-        if not _alike(con):
+        if not (is_current(con) and is_current(con, "present.")):
             return False
         gone = _runs(con, "runs", "present.runs")
         new = _runs(con, "present.runs", "runs")
@@ -37,19 +33,6 @@ def bring_up_to_date(con: "DuckDBPyConnection", db: Path) -> bool:
     finally:
         con.execute("DETACH present")
     return True
-
-
-def _alike(con: "DuckDBPyConnection") -> bool:
-    shapes = [con.execute(_SHAPE.format(name)).fetchall() for name in ("current_database()", "'present'")]
-    facts = [con.execute(f"SELECT * FROM {name} ORDER BY ALL").fetchall() for name in ("about", "present.about")]
-    changes = [
-        con.execute(f"SELECT version FROM {name} ORDER BY ALL").fetchall()
-        for name in ("schema_changes", "present.schema_changes")
-    ]
-    known = {*BY_RUN, *_BY_DIGEST, *_WHOLE, "about", "schema_changes"}
-    views = set(dict(facts[0]).get("view_names", "").split(","))
-    foreign = {row[0] for row in shapes[1]} - known - views
-    return shapes[0] == shapes[1] and facts[0] == facts[1] and changes[0] == changes[1] and not foreign
 
 
 def _runs(con: "DuckDBPyConnection", of: str, but_not: str) -> list[str]:

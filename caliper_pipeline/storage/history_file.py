@@ -7,9 +7,9 @@ Beside `history.duckdb` lie
     .history.duckdb.….new          a copy that is being worked on; a leftover when its maker was killed
     history.duckdb.damaged         set aside because it could not be read; kept for whoever wants to look
 
-A spare saves copying: only what it lacks goes in. It is used only when it is certainly what it was when it was in
-place (its inode, size and time are those written down), and when nobody has it open any more, which a lease of the
-kernel tells. Anything else is copied whole. Where the file system shares blocks between files, copying is free anyway.
+A spare saves copying: only what it lacks goes in. It is used only when nobody but us ever wrote into it or into the
+present file (their inodes, sizes and times are those written down), and when nobody has it open any more, which a lease
+of the kernel tells. Anything else is copied whole; where the file system shares blocks between files that is free.
 """
 
 import contextlib
@@ -114,12 +114,23 @@ def copy_bytes(source: Path, target: Path) -> None:
 def take_spare(db: Path, aside: Path) -> bool:
     """Makes the spare the copy to work on, when it can be trusted and nobody reads it. Gives whether."""
     left, spare = read_note(db), spare_of(db)
-    if left is None or left.spare is None or wal_of(db).exists():
+    if left is None or left.spare is None or left.spare != identity(spare):
         return False
-    if left.live != identity(db) or left.spare != identity(spare) or not _unread(spare):
+    if not is_untouched(db) or not _unread(spare):
         return False
     spare.rename(aside)  # a kill from here on leaves a leftover, never a spare that is half changed
     return True
+
+
+def is_untouched(db: Path) -> bool:
+    """Whether nobody wrote into the database since it was put in place: only then can it become the next spare."""
+    left = read_note(db)
+    return left is not None and left.live == identity(db) and not wal_of(db).exists()
+
+
+def worth_a_spare(db: Path) -> bool:
+    found = identity(db)
+    return found is not None and found[1] >= WORTH_A_SPARE
 
 
 def _unread(path: Path) -> bool:

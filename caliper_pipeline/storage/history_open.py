@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from caliper_pipeline.domain.errors import HistoryTooNew, HistoryUnusable, StorageError
 from caliper_pipeline.storage.history_file import SET_ASIDE_HINT, HistoryDamaged, Identity, copy, identity, kind_of
-from caliper_pipeline.storage.history_writer import check_version, migrate, schema_version, views_are_current
-from caliper_pipeline.storage.migrations import CURRENT_VERSION
+from caliper_pipeline.storage.history_writer import check_version, is_current, migrate, schema_version
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -43,10 +42,9 @@ def attached(db: Path) -> "DuckDBPyConnection | None":
     try:
         with explained(db, "read"):
             _check_length(con, db, before)
-            version = schema_version(con)
-            check_version(version or 0)
-            if version == CURRENT_VERSION and views_are_current(con):
+            if is_current(con):
                 return con
+            check_version(schema_version(con) or 0)
     except BaseException:
         con.close()
         raise

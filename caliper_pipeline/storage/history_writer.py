@@ -47,10 +47,10 @@ def check_version(version: int) -> None:
 
 def migrate(con: "DuckDBPyConnection") -> bool:
     """Brings schema and views up to date. Gives whether there was anything to do."""
+    if is_current(con):
+        return False
     version = schema_version(con)
     check_version(version or 0)
-    if version == CURRENT_VERSION and views_are_current(con):
-        return False
     statements = list(LEDGER) if version is None else []
     for change in changes_since(version or 0):
         name = change.name.replace("'", "''")
@@ -62,9 +62,16 @@ def migrate(con: "DuckDBPyConnection") -> bool:
     return True
 
 
-def views_are_current(con: "DuckDBPyConnection") -> bool:
-    """Whether a database of the current version has the views that this program would make."""
-    return _about(con).get("views") == _views_digest()
+def is_current(con: "DuckDBPyConnection", database: str = "") -> bool:
+    """Whether schema and views are those of this program. `database`: of an attached one, its name and a dot."""
+    import duckdb
+
+    version = f"(SELECT max(version) FROM {database}schema_changes)"
+    views = f"(SELECT value FROM {database}about WHERE name = 'views')"
+    try:
+        return con.execute(f"SELECT {version}, {views}").fetchall() == [(CURRENT_VERSION, _views_digest())]
+    except duckdb.CatalogException:  # another version, or a database of something else
+        return False
 
 
 def _views_anew(con: "DuckDBPyConnection", version: int | None) -> Iterator[str]:
