@@ -10,6 +10,7 @@ from caliper_pipeline.evaluation.project import Project
 from caliper_pipeline.evaluation.request import RunRequest
 from caliper_pipeline.evaluation.run import Evaluation, Regrading, planned_k
 from caliper_pipeline.execution.budget import Allowance
+from caliper_pipeline.storage.evidence import refuse_pruned
 from caliper_pipeline.storage.results import load_results, saved_runs
 from caliper_pipeline.storage.runs import RunFolder
 
@@ -100,6 +101,7 @@ def regrade(
     if run_id not in project.store.run_ids():
         raise BadInput(f"There is no run {run_id} under {project.root}.")
     folder = _not_busy(project.store.open(run_id))
+    refuse_pruned(folder.path)
     evaluation = prepare(project, _request(folder, k=None, workers=None), backends=backends, probe=False)
     return replace(evaluation, regrading=Regrading(only))
 

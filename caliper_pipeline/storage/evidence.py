@@ -98,11 +98,8 @@ def read_evidence(run: Path, relative: str) -> StoredEvidence:
     """The evidence that an attempt's line points to. Raises `StorageError` when it is gone or damaged."""
     folder = evidence_folder(run, relative)
     path = folder / "evidence.json"
-    if not path.exists() and (run / PRUNED_NOTE).exists():
-        raise StorageError(
-            f"The evidence of run {run.name} was pruned: transcript, answer and workdir of its attempts are gone.",
-            hint="Its verdicts and figures are kept. To judge again, run it anew.",
-        )
+    if not path.exists():
+        refuse_pruned(run)
     with storage_errors("read", path):
         raw = path.read_bytes()
     try:
@@ -121,6 +118,15 @@ def read_evidence(run: Path, relative: str) -> StoredEvidence:
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StorageError(f"Cannot read {path}: it is damaged ({error})") from error
+
+
+def refuse_pruned(run: Path) -> None:
+    """Raises `StorageError` when the run's evidence was removed and none has come since."""
+    if (run / PRUNED_NOTE).exists() and not (run / EVIDENCE_FOLDER).exists():
+        raise StorageError(
+            f"The evidence of run {run.name} was pruned: transcript, answer and workdir of its attempts are gone.",
+            hint="Its verdicts and figures are kept. To judge again, run it anew.",
+        )
 
 
 def save_judgement(run: Path, relative: str, generation: int, asked: str, answered: Sequence[str]) -> None:
