@@ -40,6 +40,12 @@ def parse_engine(value: str, *, flag: str = "--model") -> Engine:
     text = value.strip()
     head, colon, model = text.partition(":")
     backend = ALIASES.get(head.lower(), head.lower())
+    model = model.strip()
+    if (model if colon else text).startswith("-"):
+        raise UnknownBackend(
+            f"{flag} {value}: a model's name does not begin with a dash.",
+            hint=f"Write {flag} BACKEND, {flag} BACKEND:MODEL or {flag} MODEL, and other options behind it.",
+        )
     if colon:
         if backend not in BACKENDS:
             raise UnknownBackend(

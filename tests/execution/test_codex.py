@@ -18,7 +18,8 @@ from caliper_pipeline.domain.errors import (
 )
 from caliper_pipeline.domain.planted import read_turns
 from caliper_pipeline.execution.backends.base import Invocation, JudgeInvocation, Operator, Refusal
-from caliper_pipeline.execution.backends.codex import Access, Codex
+from caliper_pipeline.execution.backends.codex import Codex
+from caliper_pipeline.execution.backends.codex_access import Access
 from caliper_pipeline.execution.command import ProcessResult
 
 from .stand_in import operator
@@ -27,6 +28,7 @@ ENGINE = Engine("codex")
 ARGV = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--color", "never")
 NO_APPS, NO_PLUGINS = ("-c", "features.apps=false"), ("-c", "features.plugins=false")
 BANNER = "OpenAI Codex v0.171.0\n--------\nmodel: gpt-5.5\n--------\nuser\n{}\n"
+TOOL_TRACE = "2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=Exit code: 22\nOutput:\n"
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> Path:
@@ -403,13 +405,11 @@ class TestRefusal:
             # What tools and servers said, and what was only warned of.
             ("2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=429 rate limit, not logged in", None),
             (
-                "2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=Exit code: 22\n"
-                "Output:\nError: HTTP 429, not logged in\nexit\n",
+                TOOL_TRACE + "Error: HTTP 429, not logged in\nexit\n",
                 None,
             ),
             (
-                "2026-12-01T02:39:05Z ERROR codex_core::tools::router: error=Exit code: 22\nOutput:\nno\n"
-                "Error: not logged in.\n",
+                TOOL_TRACE + "no\nError: not logged in.\n",
                 "login",
             ),
             ("2026-12-01T02:39:05Z ERROR rmcp::transport::worker: 401 unauthorized", None),
