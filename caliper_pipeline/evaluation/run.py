@@ -81,8 +81,6 @@ class Evaluation:
     """Declared servers that were not ablated, ready to use."""
     secrets: frozenset[str] = frozenset()
     """What is not to be stored, wherever an agent may print it."""
-    secrets: frozenset[str] = frozenset()
-    """What is not to be stored, wherever an agent may print it."""
     declared_servers: tuple[str, ...] | None = None
     """All that the spec declares. `None`: it says nothing of servers."""
     histories: Mapping[str, tuple[PlantedTurn, ...]] = field(default_factory=dict)
