@@ -1,7 +1,9 @@
 """`caliper export` writes runs for other programs, replaces nothing unasked, and keeps standard output to data."""
 
+import importlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -264,3 +266,14 @@ def test_the_archive_is_whole(project: Path, caliper: Run) -> None:
     stored(project)
     caliper("export", "demo", "--format", "inspect", "-o", "x.eval")
     assert zipfile.ZipFile(project / "x.eval").testzip() is None
+
+
+@pytest.mark.parametrize("path", ["export_command:export", "import_command:import_files"])
+def test_every_option_is_described_and_every_one_described_exists(path: str) -> None:
+    module, _, name = path.partition(":")
+    command = getattr(importlib.import_module(f"caliper_pipeline.interfaces.{module}"), name)
+    page = (Path(__file__).parents[2] / "docs" / "import-export.md").read_text(encoding="utf-8")
+    part = page.partition("## Exporting")[0 if command.name == "import" else 2]
+    own = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    others = {"--log-dir"}  # of inspect
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", part)) - others == own
