@@ -49,11 +49,8 @@ def choose_one(root: Path, reference: str, run: str | None) -> Chosen:
         return Chosen(reference, store.open(reference).header().spec)
     try:
         path = resolve(root, reference, run)
-    except BadInput:
-        chosen = _unpublished(store, reference, run) or _imported(root, reference, run)
-        if chosen is None:
-            raise
-        return chosen
+    except BadInput as error:
+        return _unpublished(store, reference, run) or _imported(root, reference, run, error)
     run_id = run_id_in(path)
     if run_id is not None and _stored(store, run_id) is not None and not reference.endswith(".json"):
         return Chosen(run_id, path.parent.name)
@@ -109,16 +106,21 @@ def _unpublished(store: RunStore, reference: str, run: str | None) -> Chosen | N
     return Chosen(run, spec) if spec == spec_name(reference) else None
 
 
-def _imported(root: Path, reference: str, run: str | None) -> Chosen | None:
-    """By run id, or of a spec the latest that the history knows."""
+def _imported(root: Path, reference: str, run: str | None, otherwise: BadInput) -> Chosen:
+    """By run id, or of a spec the latest that the history knows. Raises what was wrong with looking elsewhere."""
     if not history.history_path(root).exists():
-        return None
+        raise otherwise
     with closing(history.open_current(root)) as con:
         found = _in_history(con, Records(root))
-    wanted = run if run is not None else reference
-    by_id = [chosen for chosen in found if chosen.run_id == wanted]
+    by_id = [chosen for chosen in found if chosen.run_id == (run if run is not None else reference)]
     of_spec = [chosen for chosen in found if run is None and chosen.spec == spec_name(reference)]
-    return next(iter([*by_id, *reversed(of_spec)]), None)
+    for chosen in (*by_id, *reversed(of_spec)):
+        return chosen
+    specs = sorted({chosen.spec for chosen in found if chosen.file is not None})
+    if not specs or run is not None or reference.endswith(".json"):
+        raise otherwise
+    listed = ", ".join(specs[:10]) + (", …" if len(specs) > 10 else "")
+    raise BadInput(f"No run of {reference!r} is on record under {root}.", hint=f"Imported are runs of: {listed}.")
 
 
 def ids_in_history(chosen: Sequence[Chosen]) -> list[str]:

@@ -96,6 +96,13 @@ def test_an_imported_file_comes_back_as_it_was(project: Path, caliper: Run) -> N
     assert caliper("export", run_id).stdout.encode() == data
 
 
+def test_what_was_imported_is_named_where_a_name_is_not_found(project: Path, caliper: Run) -> None:
+    imported(project)
+    wrong = caliper("export", "mutli").exception
+    assert isinstance(wrong, BadInput)
+    assert wrong.hint == "Imported are runs of: multi."
+
+
 def test_all_runs_go_to_a_folder_that_is_laid_out_as_a_results_folder(project: Path, caliper: Run) -> None:
     stored(project)
     stored(project, minutes=5, spec="other")
