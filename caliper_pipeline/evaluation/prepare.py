@@ -21,6 +21,7 @@ from caliper_pipeline.evaluation.settings import BUDGETS, allowance_of, limits_o
 from caliper_pipeline.execution.backends.base import Backend, BackendInfo, Capabilities, Invocation, Server
 from caliper_pipeline.execution.backends.registry import make_backend
 from caliper_pipeline.execution.command import StopToken
+from caliper_pipeline.execution.environment import login_values
 from caliper_pipeline.execution.judge.autorater import probe_judge, prompt_version
 from caliper_pipeline.execution.preflight import check_servers
 from caliper_pipeline.execution.process import ProcessLauncher
@@ -80,7 +81,7 @@ def prepare(
             ablated=ablated,
             servers=servers,
         )
-    secrets = secret_values(granted, operator.environment)
+    secrets = secret_values(granted, operator.environment) | login_values(operator)
     if probe:
         check_servers(
             servers,

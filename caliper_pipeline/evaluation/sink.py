@@ -22,8 +22,9 @@ _FREE_TEXT = (
 class StoreSink:
     """Takes what attempts hand over into the run folder and tells the observer once it is durable.
 
-    What the variables of the spec's servers stand for is hidden in all of it, since an agent can print it. The snapshot
-    of the workdir is kept as it is: an assert that is run again must find what the agent left.
+    What the variables of the spec's servers stand for, and the keys among the variables that attempts see, is hidden in
+    all of it, since an agent can print it. The snapshot of the workdir is kept as it is: an assert that is run again
+    must find what the agent left.
     """
 
     def __init__(self, folder: RunFolder, observer: Observer, secrets: Iterable[str] = ()) -> None:

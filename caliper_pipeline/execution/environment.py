@@ -11,6 +11,7 @@ What the operator lets through keeps its value, since a changed path to a certif
 
 import os
 import pwd
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +19,9 @@ from pathlib import Path
 from caliper_pipeline.execution.backends.base import Operator
 
 BASE = ("PATH", "LANG", "LC_*", "TERM", "TMPDIR", "TZ")
+SHORTEST_KEY = 16
+"""A shorter one is none: local servers take any word, and hiding that word would spoil what is told."""
+_SECRET_NAME = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|PASS[A-Z]*)(?:_|$)", re.IGNORECASE)
 
 
 def operator_from(environ: Mapping[str, str], everywhere: Sequence[str], agent: Sequence[str]) -> Operator:
@@ -28,6 +32,16 @@ def operator_from(environ: Mapping[str, str], everywhere: Sequence[str], agent: 
         allowed=_matching(environ, (*BASE, *everywhere)),
         agent_allowed=_matching(environ, agent),
         home=Path(home),
+    )
+
+
+def login_values(operator: Operator) -> frozenset[str]:
+    """The keys and passwords among the variables that attempts see, by the variables' names: an agent can print its
+    environment, and they are told to nobody. A path is none."""
+    return frozenset(
+        value
+        for name, value in {**operator.allowed, **operator.agent_allowed}.items()
+        if _SECRET_NAME.search(name) and len(value) >= SHORTEST_KEY and not value.startswith("/")
     )
 
 

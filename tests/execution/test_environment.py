@@ -2,7 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from caliper_pipeline.execution.environment import agent_environment, operator_from, step_environment, temp_folder
+from caliper_pipeline.execution.environment import (
+    agent_environment,
+    login_values,
+    operator_from,
+    step_environment,
+    temp_folder,
+)
 
 ENVIRON = {
     "PATH": "/usr/bin:/bin",
@@ -86,3 +92,21 @@ def test_an_operator_without_home_or_path_still_works() -> None:
     operator = operator_from({}, [], [])
     assert operator.home.is_absolute()
     assert agent_environment(operator, Path("/h"))["PATH"]
+
+
+def test_keys_among_the_variables_that_attempts_see_are_known_by_their_names() -> None:
+    keys = {
+        "ANTHROPIC_API_KEY": "sk-ant-0123456789abcdef",
+        "HF_TOKEN": "hf_0123456789abcdef",
+        "AWS_SECRET_ACCESS_KEY": "0123456789abcdef+/xyz",
+        "DB_PASSWORD": "correct horse battery",
+    }
+    others = {
+        "OPENAI_API_KEY": "ollama",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/secrets/a-long-path/token",
+        "OPENAI_BASE_URL": "https://gateway.example/v1",
+        "KEYBOARD_LAYOUT": "a long name of a layout",
+    }
+    unseen = {"OTHER_TOKEN": "0123456789abcdef-other"}
+    seen = operator_from({**keys, **others, **unseen}, ["DB_*", "KEY*"], ["A*", "HF*", "OPENAI*"])
+    assert login_values(seen) == set(keys.values())
