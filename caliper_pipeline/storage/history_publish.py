@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Change = Callable[["DuckDBPyConnection"], int]
 """Puts rows in; gives how many runs or records it added or replaced."""
 
-_WRITER_CONFIG = {**CONFIG, "threads": "1", "memory_limit": "512MB", "default_block_size": "131072"}
+_WRITER_CONFIG = {**CONFIG, "threads": "1", "memory_limit": "256MB", "default_block_size": "131072"}
 """Blocks of half the usual size: each column of each part of a table ends in a block that is not full, and a run adds
 a part. A million attempts take 7 % less room, a hundred half as much; still smaller ones compress worse."""
 LOCK_SECONDS = 60.0

@@ -265,5 +265,4 @@ def _names(value: list[str] | None) -> tuple[str, ...] | None:
 def _utc_text(moment: datetime | None) -> str | None:
     if moment is None:
         return None
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"
+    return f"{moment.isoformat()}Z"
