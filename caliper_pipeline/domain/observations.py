@@ -234,6 +234,8 @@ def _skill_of(path: str) -> tuple[str | None, bool]:
 _LINE_NUMBER = re.compile(r"[ \t]*\d+[\t→|:] ?")
 _NAME_LINE = re.compile(r"name:[ \t]*[\"']?([^\"'#]+?)[\"']?[ \t]*\Z")
 _HEADER_LINES = 60
+_NEXT_FILE = "==> "
+"""How `head` and `tail` announce each of several files."""
 
 
 def _shown(output: str) -> dict[str, bool]:
@@ -247,13 +249,19 @@ def _shown(output: str) -> dict[str, bool]:
         if lines[index] != "---":
             index += 1
             continue
-        end = next((i for i in range(index + 1, min(len(lines), index + _HEADER_LINES)) if lines[i] == "---"), None)
-        header = lines[index + 1 : end if end is not None else index + _HEADER_LINES]
+        end, stop = None, min(len(lines), index + _HEADER_LINES)
+        for i in range(index + 1, stop):
+            if lines[i] == "---" or lines[i].startswith(_NEXT_FILE):
+                end, stop = (i if lines[i] == "---" else None), i
+                break
+        header = lines[index + 1 : stop]
         name = next((match[1] for line in header if (match := _NAME_LINE.match(line))), None)
         if name is None:
             index += 1
             continue
         body = [] if end is None else [line for line in lines[end + 1 : end + 8] if line]
-        found[name] = found.get(name, False) or bool(body and body[0] != "---" and not body[0].startswith("==>"))
-        index += 1 if end is None else end - index + 1
+        # The beginnings of several files: what closes this header may be what opens the next one.
+        cut = bool(body) and (body[0] == "---" or body[0].startswith(_NEXT_FILE) or _NAME_LINE.match(body[0]))
+        found[name] = found.get(name, False) or (bool(body) and not cut)
+        index = stop if end is None or cut else end + 1
     return found

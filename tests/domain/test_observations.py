@@ -129,6 +129,15 @@ def test_a_survey_of_first_lines_activates_none_and_a_full_print_all() -> None:
     )
 
 
+@pytest.mark.parametrize("announced", ["==> {}/SKILL.md <==\n", ""])
+@pytest.mark.parametrize("lines", [2, 3, 4, 5])
+def test_a_survey_that_ends_within_the_headers_activates_none(announced: str, lines: int) -> None:
+    texts = (f"---\nname: {name}\ndescription: T\n---\n\n# Text" for name in ("moon-phase", "other", "tide-table"))
+    shown = "".join(announced + "".join(text.splitlines(keepends=True)[:lines]) for text in texts)
+    assert activated(bash(f"head -q -n {lines} skills/*/SKILL.md", shown)) == ()
+    assert activated(bash(f"for f in skills/*/SKILL.md; do sed -n 1,{lines}p $f; done", shown)) == ()
+
+
 def test_a_glob_activates_what_it_printed() -> None:
     assert activated(bash("cat skills/*/SKILL.md", TIDE)) == ("tide-table",)
     assert activated(bash("cat skills/*/SKILL.md", None)) == ("moon-phase", "tide-table")
