@@ -198,6 +198,21 @@ def test_what_every_attempt_would_meet_stops_the_run_and_can_be_resumed(bench: B
     assert graded.count(Outcome.PASS) == summary.ungraded
 
 
+def test_a_verdict_says_which_judge_was_asked_and_in_what_words(bench: Bench) -> None:
+    script = 'tasks:\n  "*": [{steps: [{say: Hi.}]}]\njudge:\n  tasks:\n    T: {passed: true}\n'
+    bench.prepare(bench.write("  - name: T\n    prompt: Hi.\n    expect: Greets.\n", script), k=1).execute()
+    (run,) = bench.project.store.runs()
+    [verdict] = run.state().verdicts.values()
+    assert (verdict.judge_backend, verdict.judge_prompt_version) == ("scripted", run.header().judge_prompt_version)
+
+
+def test_a_resumption_notes_the_dagster_run_that_took_it_up(bench: Bench) -> None:
+    bench.prepare(bench.write(TASK, GOOD), k=1).execute()
+    (run,) = bench.project.store.runs()
+    replace(resume(bench.project, run_id=run.run_id, k=2), dagster_run_id="d-2").execute()
+    assert [resumed.dagster_run_id for resumed in run.state().resumes] == ["d-2"]
+
+
 def test_an_unforeseen_error_costs_one_attempt_and_not_the_run(bench: Bench) -> None:
     evaluation = bench.prepare(bench.write(TASK, GOOD), k=3)
 

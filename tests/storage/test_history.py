@@ -103,6 +103,27 @@ def test_an_attempt_that_awaits_its_verdict_is_there(store: RunStore, db: Path, 
     assert ask(db, "SELECT outcome FROM graded_attempts") == [(None,)]
 
 
+def test_each_time_a_run_was_taken_up_and_by_what_is_there(store: RunStore, db: Path, given: Any) -> None:
+    run = given.whole_run(store, dagster_run_id="d-1")
+    for number, dagster_run in enumerate(("d-1", None, "d-2"), 3):
+        run.append(ResumeRecord(given.NOON + timedelta(hours=number), number, 40 + number, dagster_run))
+    run.append(EndRecord(given.NOON, "completed"))
+    history.publish(db, [run])
+    assert ask(db, "SELECT dagster_run_ids, resumes, k FROM runs") == [(["d-1", "d-2"], 3, 5)]
+    assert ask(db, "SELECT place, k, pid, dagster_run_id, hour(resumed_utc) FROM resumes ORDER BY 1") == [
+        (1, 3, 43, "d-1", 15),
+        (2, 4, 44, None, 16),
+        (3, 5, 45, "d-2", 17),
+    ]
+
+
+def test_a_regraded_run_stays_as_completed_as_it_was(store: RunStore, db: Path, given: Any) -> None:
+    run = given.whole_run(store)
+    run.append(given.verdict(1, 1, Outcome.TASK_FAIL, generation=2))
+    history.publish(db, [run])
+    assert ask(db, "SELECT status, score FROM runs") == [("completed", 0.75)]
+
+
 def test_a_run_without_a_line_is_not_there(store: RunStore, db: Path, run: RunFolder) -> None:
     assert history.publish(db, [run]) == 0
     assert ask(db, "SELECT count(*) FROM runs") == [(0,)]

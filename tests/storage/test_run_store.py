@@ -132,9 +132,16 @@ def test_a_hold_ends_with_its_block(run: RunFolder, python: Start) -> None:
     assert python(ask, run.path).communicate()[0] == b"False\n"
 
 
-def test_what_a_crash_left_half_written_can_be_cleared(run: RunFolder, tmp_path: Path) -> None:
+def test_what_a_crash_left_half_written_goes_when_the_run_is_taken_up(run: RunFolder, python: Start) -> None:
     leftover = run.path / "evidence/task/.001.abcd.new"
     leftover.mkdir(parents=True)
     (leftover / "stream.jsonl").write_text("x")
-    run.clear_leftovers()
+    other = python(HOLD, run.path)  # it clears, being alone; then somebody begins to write
+    assert other.stdout is not None and other.stdout.readline() == b"held\n"
     assert not leftover.exists()
+    leftover.mkdir()
+    with run.hold():
+        assert leftover.exists()
+    other.communicate()
+    with run.hold():
+        assert not leftover.exists()
