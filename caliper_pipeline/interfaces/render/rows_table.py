@@ -1,24 +1,24 @@
 """The rows of a query as a table that fits the terminal.
 
 Nothing is ever cut: text that is too wide is folded over several lines, and where even that does not fit, each row is
-shown as a block of its own, one line a column. NULL is a dash.
+shown as a block of its own, one line a column. NULL is a dash. Drawn here and not by rich, which takes ten times as
+long for a few thousand cells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.cells import cell_len
-from rich.table import Table
-from rich.text import Text
+import click
+from rich.cells import cell_len, chop_cells
 
+from caliper_pipeline.interfaces.problems import print_line
 from caliper_pipeline.interfaces.render.cells import decimals, is_moment, is_number, readable
 from caliper_pipeline.interfaces.render.console import View
-from caliper_pipeline.interfaces.render.tables import plain_table
-from caliper_pipeline.interfaces.render.text import one_line
+from caliper_pipeline.interfaces.render.text import UNICODE, one_line
 
-_GAP = 3
+_GAP = "   "
 _NARROWEST = 12
-"""Columns of text are folded no further than this, or than their longest word when it is shorter."""
+"""Columns of text are folded no further than this, or than their longest word when it is longer."""
 _LONGEST_WORD = 28
 """A run's id is never folded."""
 _NO_LIMIT = 1_000_000
@@ -29,20 +29,48 @@ def show_rows(
 ) -> None:
     """`wide`: lines as long as they get."""
     view = View()
-    if wide:
-        view.width = _NO_LIMIT
     names = [one_line(name) for name in columns]
     numbers = [is_number(kind) for kind in types]
-    cells = _cells(rows, numbers, view.glyphs.dash)
     whole = [is_number(kind) or is_moment(kind) for kind in types]
-    widths = _widths(names, whole, cells, view.width)
+    cells = _cells(rows, numbers, view.glyphs.dash)
+    room = _NO_LIMIT if wide else view.width
+    widths = _widths(names, whole, cells, room)
     if widths is None:
-        _show_blocks(view, names, cells)
+        _show_blocks(names, cells, room)
         return
-    table = _table(view, names, numbers, widths)
+    print_line(click.style(_line(names, numbers, widths), bold=True))
+    print_line(("─" if view.glyphs is UNICODE else "-") * (sum(widths) + len(_GAP) * (len(widths) - 1)))
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    view.print(table)
+        folded = [fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for place in range(max(map(len, folded))):
+            print_line(_line([lines[place] if place < len(lines) else "" for lines in folded], numbers, widths))
+
+
+def fold(text: str, width: int) -> list[str]:
+    """The text in lines of at most so many columns, between words where it can be; nothing is left out but blanks
+    at the ends of lines."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
+        kept = ""
+        for word in line.split():
+            if kept and cell_len(kept) + 1 + cell_len(word) > width:
+                lines.append(kept)
+                kept = ""
+            *full, kept = chop_cells(f"{kept} {word}" if kept else word, width)
+            lines += full
+        lines.append(kept)
+    return lines
+
+
+def _line(cells: Sequence[str], numbers: Sequence[bool], widths: Sequence[int]) -> str:
+    padded = []
+    for cell, number, width in zip(cells, numbers, widths, strict=True):
+        blanks = " " * (width - cell_len(cell))
+        padded.append(blanks + cell if number else cell + blanks)
+    return _GAP.join(padded).rstrip()
 
 
 def _cells(rows: Sequence[tuple[Any, ...]], numbers: Sequence[bool], dash: str) -> list[list[str]]:
@@ -51,13 +79,6 @@ def _cells(rows: Sequence[tuple[Any, ...]], numbers: Sequence[bool], dash: str) 
     return [
         [readable(value, null=dash, places=place) for value, place in zip(row, places, strict=True)] for row in rows
     ]
-
-
-def _table(view: View, names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int]) -> Table:
-    table = plain_table(view)
-    for name, number, width in zip(names, numbers, widths, strict=True):
-        table.add_column(Text(name), justify="right" if number else "left", width=width, overflow="fold")
-    return table
 
 
 def _widths(names: Sequence[str], whole: Sequence[bool], cells: Sequence[Sequence[str]], room: int) -> list[int] | None:
@@ -73,7 +94,7 @@ def _widths(names: Sequence[str], whole: Sequence[bool], cells: Sequence[Sequenc
             words = max((cell_len(word) for word in cell.split()), default=0)
             least[place] = max(least[place], cell_len(cell) if whole[place] else min(words, _LONGEST_WORD))
     least = [max(low, min(full, _NARROWEST)) for low, full in zip(least, wanted, strict=True)]
-    room -= _GAP * (len(names) - 1)
+    room -= len(_GAP) * (len(names) - 1)
     if sum(least) > room:
         return None
     while sum(wanted) > room:  # the widest give way first
@@ -86,14 +107,17 @@ def _widths(names: Sequence[str], whole: Sequence[bool], cells: Sequence[Sequenc
     return wanted
 
 
-def _show_blocks(view: View, names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+def _show_blocks(names: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> None:
     label = max((cell_len(name) for name in names), default=0)
     for number, row in enumerate(cells, 1):
-        view.print(Text(f"row {number}", style="bold"))
-        table = Table.grid(padding=(0, 2))
-        table.add_column(width=label)
-        table.add_column(overflow="fold")
+        print_line(click.style(f"row {number}", bold=True))
         for name, cell in zip(names, row, strict=True):
-            table.add_row(Text(name), Text(cell))
-        view.print(table)
-        view.print()
+            for line in _labelled(name, fold(cell, max(_NARROWEST, room - label - 2)), label):
+                print_line(line)
+        print_line("")
+
+
+def _labelled(name: str, lines: Sequence[str], label: int) -> Iterator[str]:
+    for place, line in enumerate(lines):
+        head = name + " " * (label - cell_len(name)) if place == 0 else " " * label
+        yield f"{head}  {line}".rstrip()
