@@ -106,7 +106,8 @@ def connect(db: Path) -> "DuckDBPyConnection":
 def publish_run(root: Path, run: RunFolder) -> int:
     """Publishes a run that has ended, into a history that has all the others. Raises `StorageError`."""
     db, store = history_path(root), RunStore(root)
-    changed = 0 if _there(db) else catch_up(db, store)
+    alone = not _there(db) and store.names() == [run.run_id]
+    changed = catch_up(db, store) if not _there(db) and not alone else 0
     try:
         return changed + publish(db, [run])
     except HistoryDamaged:

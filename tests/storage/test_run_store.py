@@ -4,7 +4,6 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
