@@ -10,7 +10,13 @@ from caliper_pipeline.domain.observations import observe_activation
 from caliper_pipeline.domain.plain import to_plain
 from caliper_pipeline.domain.transcript import AgentReply, Turn, Usage
 from caliper_pipeline.execution.backends.hermes import Hermes
-from caliper_pipeline.execution.backends.hermes_stream import NOT_EXPORTED, Report, read_call, read_judgement
+from caliper_pipeline.execution.backends.hermes_stream import (
+    NOT_EXPORTED,
+    UNEXPLAINED,
+    Report,
+    read_call,
+    read_judgement,
+)
 from caliper_pipeline.execution.command import ProcessResult
 
 from .hermes_recorded import RECORDED, recorded
@@ -439,6 +445,23 @@ class TestOddExports:
     def test_counts_that_cannot_be_are_unknown(self, odd: Any) -> None:
         data = exported(session(assistant("ok"), input_tokens=odd, output_tokens=odd))
         assert reply_of(data).usage is None
+
+    def test_an_answer_is_no_word_of_the_command_that_fails_after_it(self) -> None:
+        said = "429 rate limit, not logged in."
+        kept = exported(session({"role": "user", "content": "q"}, assistant(said)))
+        printed = f"{said}\n".encode()
+        assert reply_of(printed + kept, exit_code=1, stderr=b"broken pipe").cli_error == "broken pipe"
+        assert reply_of(printed + kept, exit_code=-9).cli_error is None
+        assert reply_of(printed + b"HTTP 500: oh\n" + kept, exit_code=1).cli_error == "HTTP 500: oh"
+
+    def test_a_failure_without_a_text_is_one(self) -> None:
+        assert reply_of(b"", b'{"failed": true, "failure": null}').cli_error == UNEXPLAINED
+
+    @pytest.mark.parametrize("around", [b"\xef\xbb\xbf%s", b"\x1b[32m%s\x1b[0m", b"Exporting\n\xef\xbb\xbf\x1b[2m%s"])
+    def test_colours_and_byte_order_marks_around_a_session_cost_nothing(self, around: bytes) -> None:
+        data = around.replace(b"%s", exported(session({"role": "user", "content": "q"}, assistant("12:04."))).strip())
+        reply = reply_of(data)
+        assert (reply.final_answer, reply.finished) == ("12:04.", True)
 
     def test_bytes_that_are_no_utf_8_cost_a_character(self) -> None:
         data = exported(session(assistant("gr??ner"))).replace(b"??", b"\xfc\xff")

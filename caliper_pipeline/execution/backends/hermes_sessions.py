@@ -18,6 +18,8 @@ _DEEPEST = 60
 _SURELY_FLAT = 60
 _SESSION_LINE = re.compile(rb'^[ \t]*\{"id": ?"', re.MULTILINE)
 _MESSAGES = '"messages": ['
+_UNSEEN = re.compile(rb"^\xef\xbb\xbf|\x1b\[[0-9;?]*[ -/]*[@-~]", re.MULTILINE)
+"""Byte order marks and colours."""
 _DECODER = json.JSONDecoder(parse_constant=str)
 
 
@@ -62,6 +64,7 @@ class Export:
 
 def read_export(data: bytes) -> Export:
     """The sessions in an output that may begin with other text. Of two with one id the later counts."""
+    data = _UNSEEN.sub(b"", data)
     first = _SESSION_LINE.search(data)
     start = first.start() if first else len(data)
     found: dict[str, Session] = {}

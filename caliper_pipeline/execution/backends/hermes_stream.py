@@ -37,6 +37,7 @@ ERROR_CHARS = 2000
 DELEGATE = "delegate_task"
 EMPTY = "(empty)"
 NOT_EXPORTED = "the session of this call could not be exported"
+UNEXPLAINED = "the command reported a failure without a text"
 _COMPACTION = "[CONTEXT COMPACTION"
 _NUDGE = "[System:"
 _STATUS = re.compile(r"(?:API call failed after \d+ retries: )?HTTP ([45]\d\d)\b")
@@ -93,7 +94,10 @@ def read_call(
     error = None
     if not cut_off:
         if report.failed or exit_code != 0 or (report.failed is None and not talk.answered):
-            error = report.failure or export.before or stderr.decode("utf-8", "replace").strip()
+            # What the agent said is printed too, and is no word of the command's.
+            printed = export.before.replace(talk.answer.strip(), "").strip() if talk.answered else export.before
+            error = report.failure or printed or stderr.decode("utf-8", "replace").strip()
+            error = error or (UNEXPLAINED if report.failed else None)
         elif report.failed is False and not export.sessions:
             error = NOT_EXPORTED
     return AgentReply(
