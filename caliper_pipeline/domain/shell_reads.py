@@ -102,6 +102,7 @@ class _State:
                 self.run(command, depth + 1)
         found = _name_and_words(words)
         if found is None:
+            self.uncertain |= seen and bool(simple.inputs)  # a loop that is fed with a file
             return
         name, rest = found
         if name == "cd" and rest:

@@ -104,6 +104,7 @@ def test_files_that_are_not(command: str) -> None:
         "grep -rn foo --include=SKILL.md skills",
         "unclosed ' quote",
         "bash script.sh",
+        "while read -r line; do echo $line; done < x/SKILL.md",
     ],
 )
 def test_commands_whose_output_has_to_tell(command: str) -> None:
