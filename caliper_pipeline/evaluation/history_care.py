@@ -10,6 +10,7 @@ from typing import Any
 
 from caliper_pipeline.domain.errors import CaliperError, StorageError
 from caliper_pipeline.storage import history, pruning
+from caliper_pipeline.storage.history_file import spare_of
 from caliper_pipeline.storage.pruning import StoredSize
 from caliper_pipeline.storage.records import RECORD_TYPES, Label, Records
 from caliper_pipeline.storage.runs import RunFolder, RunStore
@@ -55,6 +56,8 @@ class HistoryStatus:
     acknowledgements: int
     missing: tuple[str, ...]
     """Runs on disk that are not in it: somebody is at work on them, nothing has ended yet, or they are damaged."""
+    spare_bytes: int
+    """Of the file beside it that makes the next publication quick."""
     set_aside: tuple[Path, ...]
     """Damaged files that were kept."""
 
@@ -92,6 +95,7 @@ def status(root: Path, told: Callable[[str], None] | None = None) -> HistoryStat
         open_alerts=counts[4],
         acknowledgements=counts[5],
         missing=tuple(run_id for run_id in store.run_ids() if run_id not in held),
+        spare_bytes=spare.stat().st_size if (spare := spare_of(db)).exists() else 0,
         set_aside=tuple(sorted(db.parent.glob(f"{db.name}.damaged*"))),
     )
 
@@ -115,19 +119,17 @@ def count_evidence(root: Path, *, seconds: float | None = COUNTING_SECONDS) -> E
 def problems(root: Path, *, deep: bool = False) -> Iterator[str]:
     """What is wrong with the history and the runs behind it, in sentences.
 
-    `deep`: also reads every line of every run. Changes nothing.
+    The file is looked at as it is. If it is whole, it is brought up to what lies on disk as always when it is opened,
+    and then compared with it. `deep`: also reads every line of every run.
     """
     db, store = history.history_path(root), RunStore(root)
-    yield from history.check(db)
-    if not db.exists():
-        if store.run_ids():
-            yield f"There is no history at {db}, although there are runs: caliper history rebuild makes it."
+    found = history.check(db)
+    yield from found
+    if found:
         return
-    try:
-        con = history.connect(db)
-    except StorageError:  # said above
-        return
-    with closing(con):
+    told: list[str] = []
+    with closing(history.open_current(root, told.append)) as con:
+        yield from told
         yield from _behind(con, store)
         yield from _records_differ(con, root)
         yield from _named(

@@ -130,7 +130,8 @@ def show_status(status: "HistoryStatus", evidence: "EvidenceTotal") -> None:
     def line(name: str, text: str) -> None:
         print_line(f"{name:11}{text}")
 
-    line("file", f"{status.file}, {size_text(status.bytes)}, schema {status.schema_version}")
+    spare = f", and {size_text(status.spare_bytes)} beside it for the next publication" if status.spare_bytes else ""
+    line("file", f"{status.file}, {size_text(status.bytes)}{spare}; schema {status.schema_version}")
     made_up = f", {status.simulated} of them simulated" if status.simulated else ""
     line("runs", f"{status.runs:,}{made_up}; {plural(status.specs, 'spec')}, {status.series:,} series")
     line("attempts", f"{status.attempts:,}, {plural(status.verdicts, 'verdict')}")

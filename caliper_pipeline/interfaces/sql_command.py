@@ -177,17 +177,21 @@ def _put(text: str, write: Callable[[bytes], Any] | None) -> None:
 
 @contextmanager
 def _writer(output: Path | None) -> Iterator[Callable[[bytes], Any] | None]:
-    """Writes to a file that is whole or not there."""
+    """Writes to a file that is whole or not there; a link stays a link, and a device or pipe is written to."""
     if output is None:
         yield None
         return
-    aside = output.with_name(f".{output.name}.{os.getpid()}.new")
+    target = Path(os.path.realpath(output))
+    plain = target.is_file() or not target.exists()
+    aside = target.with_name(f".{target.name}.{os.getpid()}.new") if plain else target
     try:
         stream: IO[bytes]
         with aside.open("wb") as stream:
             yield stream.write
-        aside.replace(output)
+        if plain:
+            aside.replace(target)
     except OSError as error:
         raise BadInput(f"Cannot write {output}: {error.strerror}.") from error
     finally:
-        aside.unlink(missing_ok=True)
+        if plain:
+            aside.unlink(missing_ok=True)

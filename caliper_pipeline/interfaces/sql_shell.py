@@ -15,6 +15,7 @@ import click
 from caliper_pipeline.domain.errors import BadInput, CaliperError
 from caliper_pipeline.interfaces import sql_command
 from caliper_pipeline.interfaces.problems import print_line, say, show_error
+from caliper_pipeline.interfaces.render.text import one_line
 from caliper_pipeline.storage.root import find_root
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Shell:
             print_line(f"{kind}s", fg="cyan")
             for name in self._session.names.values():
                 if name.kind == kind:
-                    print_line(f"  {name.name:{width}}  {name.about.partition('. Example:')[0]}")
+                    print_line(f"  {one_line(name.name):{width}}  {one_line(name.about.partition('. Example:')[0])}")
 
     def _list_columns(self, wanted: str = "") -> None:
         if wanted and wanted not in self._session.names:
@@ -140,7 +141,7 @@ class Shell:
         for name in self._session.names.values():
             if wanted not in ("", name.name):
                 continue
-            print_line(f"{name.kind} {name.name}: {name.about}", fg="cyan")
+            print_line(one_line(f"{name.kind} {name.name}: {name.about}"), fg="cyan")
             widths = [max((len(text) for text in texts), default=0) for texts in zip(*_columns(name), strict=True)]
             for column, kind, about in _columns(name):
                 print_line(f"  {column:{widths[0]}}  {kind:{widths[1]}}  {about}".rstrip())
@@ -172,7 +173,7 @@ def complete(text: str) -> bool:
 
 
 def _columns(name: Any) -> list[tuple[str, str, str]]:
-    return [(column.name, column.type, column.about) for column in name.columns]
+    return [(one_line(column.name), one_line(column.type), one_line(column.about)) for column in name.columns]
 
 
 def _identity() -> tuple[int, int] | None:

@@ -38,7 +38,8 @@ def explained(names: "Mapping[str, Name]", query: str) -> Iterator[None]:
 
 
 def sentence(text: str, names: "Mapping[str, Name]", query: str) -> tuple[str, str | None]:
-    """The message and the hint."""
+    """The message and the hint. A value of the data may be quoted in it, so nothing in it can act on a terminal."""
+    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.replace("\t", " "))
     place = _PLACE.search(text)
     about = _KIND.sub("", text[: place.start()] if place else text).strip()
     meant = _MEANT.search(about)

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -103,22 +105,32 @@ def test_a_whole_history_is_found_whole(caliper: Run, store: RunStore) -> None:
 
 
 def test_a_check_says_what_is_wrong_and_fails(caliper: Run, store: RunStore) -> None:
-    lost, grown = record(store, 3), record(store, 2)
+    lost, damaged = record(store, 3), record(store, 2)
     gone = record(store, 1)
+    (damaged.path / "run.json").write_text("{", encoding="ascii")
     caliper("history")
     shutil.rmtree(lost.path / "evidence")
-    grown.append(verdict(generation=2))
     shutil.rmtree(gone.path)
-    Records(store.root).append(Alert("a", "drift", NOW, "It changed."))
+    with closing(duckdb.connect(str(db_of(store)))) as con:
+        con.execute("INSERT INTO alerts (alert_key, raised_utc, kind, message) VALUES ('a', now(), 'drift', 'x')")
     done = caliper("history", "check")
     assert done.exit_code == 1
     for about in (
-        f"1 run is not in it as it is on disk: {grown.run_id}.",
+        f"1 run is not in it as it is on disk: {damaged.run_id}.",
         f"1 run is no longer on disk: {gone.run_id}.",
         f"1 folder of evidence is missing, and was not pruned: {lost.path}/evidence/",
-        "alerts: 1 in ",
+        "alerts: 0 in ",
     ):
         assert about in done.stdout
+
+
+def test_what_the_history_takes_in_by_itself_is_nothing_wrong(caliper: Run, store: RunStore) -> None:
+    run = record(store, 3)
+    caliper("history")
+    run.append(verdict(generation=2))
+    record(store, 2)
+    Records(store.root).append(Alert("a", "drift", NOW, "It changed."))
+    assert caliper("history", "check").exit_code == 0
 
 
 def test_a_deep_check_reads_every_line(caliper: Run, store: RunStore) -> None:
@@ -247,3 +259,30 @@ def test_what_may_go_must_be_said_clearly(caliper: Run, store: RunStore, argumen
     run = record(store, 30)
     assert caliper("history", "prune", *arguments, "--yes").exit_code in (1, 2)
     assert has_evidence(run)
+
+
+# -- starting fast
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("sql", "--help"), ("history", "--help"), ("history", "prune", "--help")]
+)
+def test_help_costs_no_heavy_import(arguments: tuple[str, ...]) -> None:
+    heavy = ("duckdb", "pandas", "dagster", "pydantic", "yaml", "rich")
+    assert imported_by(*arguments, of=heavy) == []
+
+
+def test_a_query_imports_no_more_than_it_needs(caliper: Run, store: RunStore) -> None:
+    record(store, 3)
+    heavy = ("pandas", "numpy", "pyarrow", "dagster", "pydantic", "yaml", "duckdb")
+    assert imported_by("sql", "--format", "csv", "latest_runs", of=heavy) == ["duckdb"]
+
+
+def imported_by(*arguments: str, of: tuple[str, ...]) -> list[str]:
+    code = (
+        "import sys\nfrom caliper_pipeline.interfaces.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print(*[name for name in {of!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stderr.split()

@@ -139,6 +139,18 @@ def test_a_file_stays_as_it_was_when_the_query_fails(sql: Sql, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_link_stays_a_link(sql: Sql, tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    sql("--output", str(tmp_path / "link.csv"), "SELECT 1 AS one")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text(encoding="ascii") == "one\n1\n"
+
+
+def test_a_device_is_written_to_and_not_replaced(sql: Sql) -> None:
+    assert sql("--format", "csv", "--output", "/dev/null", "runs").exit_code == 0
+    assert Path("/dev/null").is_char_device()
+
+
 def test_a_table_is_not_for_a_file(sql: Sql, tmp_path: Path) -> None:
     assert sql("--output", str(tmp_path / "x"), "runs").exit_code == 1
 
@@ -222,6 +234,15 @@ def test_a_mistake_is_one_message_with_its_place(sql: Sql, query: str, message: 
     assert isinstance(done.exception, BadInput)
     assert message in done.exception.message
     assert hint in (done.exception.hint or "")
+
+
+def test_a_message_that_quotes_the_data_acts_on_no_terminal(sql: Sql) -> None:
+    from caliper_pipeline.domain.errors import BadInput
+
+    done = sql("SELECT (chr(27) || '[2J' || chr(8238))::INT FROM runs")
+    assert isinstance(done.exception, BadInput)
+    assert "Could not convert" in done.exception.message
+    assert not {"\x1b", "\u202e"} & set(done.exception.message)
 
 
 def test_an_empty_project_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
