@@ -200,7 +200,7 @@ def _named(one: str, many: str, found: Iterator[str]) -> Iterator[str]:
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         listed = ", ".join(names[:_NAMED])
-        yield f"{len(names)} {one if len(names) == 1 else many}: {listed}{more}."
+        yield f"{len(names):,} {one if len(names) == 1 else many}: {listed}{more}."
 
 
 # -- making it anew

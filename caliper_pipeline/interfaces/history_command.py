@@ -61,7 +61,7 @@ def check(deep: bool) -> None:
         print_line(problem)
         found += 1
     if found:
-        say("What is only in the history can be mended from the runs: caliper history rebuild.")
+        say("What is wrong with the history itself, caliper history rebuild makes anew from the runs.")
         sys.exit(1)
     print_line("The history is whole, and agrees with the runs on disk.")
 
@@ -134,7 +134,7 @@ def show_status(status: "HistoryStatus", evidence: "EvidenceTotal") -> None:
     line("file", f"{status.file}, {size_text(status.bytes)}{spare}; schema {status.schema_version}")
     made_up = f", {status.simulated} of them simulated" if status.simulated else ""
     line("runs", f"{status.runs:,}{made_up}; {plural(status.specs, 'spec')}, {status.series:,} series")
-    line("attempts", f"{status.attempts:,}, {plural(status.verdicts, 'verdict')}")
+    line("attempts", f"{status.attempts:,}; {status.verdicts:,} verdicts")
     if status.first is not None and status.last is not None:
         first, last = (time.replace(tzinfo=UTC) for time in (status.first, status.last))
         line("from, to", f"{moment(first)}, {moment(last)}")

@@ -67,7 +67,7 @@ def test_it_says_what_it_holds(caliper: Run, store: RunStore) -> None:
     facts = dict(re.findall(r"^(from, to|\S+) +(.*)$", done.stdout, re.MULTILINE))
     assert facts["file"].startswith(str(db_of(store)))
     assert facts["runs"] == "2; 1 spec, 1 series"
-    assert facts["attempts"] == "2, 2 verdicts"
+    assert facts["attempts"] == "2; 2 verdicts"
     assert (
         facts["from, to"]
         == f"{NOW - timedelta(days=3):%Y-%m-%d %H:%M} UTC, {NOW - timedelta(days=1):%Y-%m-%d %H:%M} UTC"
