@@ -37,19 +37,21 @@ def print_many_specs(specs: Sequence["ListedSpec"], *, complete: bool) -> None:
 
 
 def _laid_out(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
-    """The head and the lines; a cell that comes often is put together once."""
-    texts = []
-    for name, column in zip(columns, zip(*rows, strict=True), strict=True):
-        text_of = {cell: "".join([piece for piece, _ in cell]) for cell in set(column)}
-        width = max(map(_columns, [name, *text_of.values()]))
-        padded = {cell: _pad(text, width, name) for cell, text in text_of.items()}
-        texts.append([_pad(name, width, name), *map(padded.__getitem__, column)])
+    """The head and the lines. The first column is a name, new in each; what comes often is put together once."""
+    texts = [_padded([columns[0], *(row[0][0][0] for row in rows)], columns[0])]
+    for name, column in zip(columns[1:], list(zip(*rows, strict=True))[1:], strict=True):
+        cells = list(set(column))
+        head, *padded = _padded([name, *("".join([piece for piece, _ in cell]) for cell in cells)], name)
+        text_of = dict(zip(cells, padded, strict=True))
+        texts.append([head, *map(text_of.__getitem__, column)])
     return map(_GAP.join, zip(*texts, strict=True))
 
 
-def _pad(text: str, width: int, column: str) -> str:
-    blanks = " " * (width - _columns(text))
-    return blanks + text if column in _RIGHT else text + blanks
+def _padded(texts: list[str], column: str) -> list[str]:
+    width = max(map(_columns, texts))
+    if column in _RIGHT:
+        return [" " * (width - _columns(text)) + text for text in texts]
+    return [text + " " * (width - _columns(text)) for text in texts]
 
 
 def _columns(text: str) -> int:
