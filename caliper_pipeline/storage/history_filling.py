@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 200
 """Runs that are published together when many are missing, so that nobody else waits long."""
+_MANY = 1_000
+"""Runs from which on somebody who waits for all of them is told."""
 _PREPARED_BYTES = 32 * 1024 * 1024
 """Length of logs from which on rows are made one run after the other, and under the lock."""
 _COMMIT_EVERY = 200
@@ -108,7 +110,7 @@ def catch_up(db: Path, store: RunStore, told: Callable[[str], None] | None = Non
     sight, before = look(store, records), identity(db)
     held = _held(db, told)
     if held is None:
-        return _made(db, store)
+        return _made(db, store, told)
     logs = _logs(store)
     behind, lost = held.behind(logs, store), held.lost(records)
     changed = 0
@@ -126,8 +128,11 @@ def catch_up(db: Path, store: RunStore, told: Callable[[str], None] | None = Non
     return changed
 
 
-def _made(db: Path, store: RunStore) -> int:
+def _made(db: Path, store: RunStore, told: Callable[[str], None] | None) -> int:
     """Makes a missing history, of several who want to at once only one."""
+    many = len(store.names())
+    if told is not None and many > _MANY:
+        told(f"The history is made from {many:,} runs; a hundred take about a second.")
     with storage_errors("write", db):
         make_folders(db.parent)
         with exclusive_lock(db.with_name(f".{db.name}.making")):

@@ -187,7 +187,7 @@ def insert(
     """Adds the rows. `new_by`: leave out those whose value in that column the table already has."""
     if not rows:
         return
-    columns = [[_clean(row.get(name)) for row in rows] for name in types]
+    columns = [_column([row.get(name) for row in rows], kind) for name, kind in types.items()]
     values = ", ".join(f"unnest(${n}::{kind}[]) AS {name}" for n, (name, kind) in enumerate(types.items(), 1))
     source = f"SELECT {values}" if new_by is None else f"FROM (SELECT {values}) ANTI JOIN {table} USING ({new_by})"
     con.execute(f"INSERT INTO {table} {source}", columns)
@@ -199,10 +199,14 @@ def _better(rows: RunRows, known: tuple[str, int]) -> bool:
     return rows.source == "run_store" if rows.source != source else rows.source_bytes > size
 
 
+def _column(values: list[Any], kind: str) -> list[Any]:
+    if kind in ("BOOLEAN", "DOUBLE"):
+        return values
+    return [None if value is None else _clean(value) for value in values]
+
+
 def _clean(value: Any) -> Any:
     """The value as the database can hold it: naive UTC, whole UTF-8, integers of 64 bits."""
-    if value is None or isinstance(value, bool | float):
-        return value
     if isinstance(value, str):
         return value if value.isascii() else utf8(value).decode()
     if isinstance(value, int):

@@ -253,6 +253,16 @@ def test_a_file_of_records_that_was_put_back_to_an_older_state_is_read_anew(
 # -- whatever became of the file
 
 
+def test_who_waits_for_many_runs_is_told_so(store: RunStore, given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_filling, "_MANY", 1)
+    for _ in range(2):
+        given.whole_run(store)
+    told: list[str] = []
+    with opened(store, told.append):
+        pass
+    assert told == ["The history is made from 2 runs; a hundred take about a second."]
+
+
 def test_a_missing_history_is_made_of_all_there_is(store: RunStore, db: Path, records: Records, given: Any) -> None:
     given.whole_run(store)
     records.append(Label("r", "task-001", "Task 1", 1, True, "ada", given.NOON))
