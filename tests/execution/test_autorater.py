@@ -136,7 +136,7 @@ def test_a_refusal_for_good_is_handed_back_at_once(
     ("exit_code", "stderr", "error"),
     [
         (3, "boom", "claude-code judge exited 3: boom"),
-        (3, "", "claude-code judge exited 3: "),
+        (3, "", "claude-code judge exited 3, without a word"),
     ],
 )
 def test_a_crash_is_no_verdict(

@@ -238,7 +238,8 @@ class _Question:
         self.refusal = self.backend.judge_refusal(ran, answer)
         if self.refusal is None and ran.exit_code != 0 and not answer.too_long:
             said = answer.cli_error or answer.text or ran.stderr.decode("utf-8", "replace").strip()
-            self.over = {"error": f"{self.backend.name} judge exited {ran.exit_code}: {said[:QUOTED_CHARS]}"}
+            told = f": {said[:QUOTED_CHARS]}" if said else ", without a word"
+            self.over = {"error": f"{self.backend.name} judge exited {ran.exit_code}{told}"}
         return answer
 
     def result(self, **facts: Any) -> JudgeResult:
