@@ -103,11 +103,11 @@ def _open_closed_streams() -> None:
 
 
 def _forgive_encodings() -> None:
-    """What a terminal cannot show becomes `?`; it never ends a command."""
-    for stream in (sys.stdout, sys.stderr):
+    """What a terminal cannot show becomes `?`, and what its locale cannot say is kept; neither ends a command."""
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "replace")):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            reconfigure(errors=errors)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def sql(query: str | None, form: str | None, limit: int, wide: bool, output: Pat
             Shell(session, open_history, Show(form, limit, wide)).loop()
             return
         if query is None or query == "-":
-            query = sys.stdin.read()
+            query = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
         answer(session, query, Show(form, limit, wide), output)
 
 

@@ -119,6 +119,7 @@ class SqlSession:
 
     def statements(self, text: str) -> list[str]:
         """The statements in a text, in order. Raises `BadInput` for what is no SQL or would not only read."""
+        text = _as_utf8(text)
         with explained(self.names, text):
             found = self.con.extract_statements(text)
         for statement in found:
@@ -178,6 +179,14 @@ class SqlSession:
         if failed:
             raise failed[0]
         return done[0]
+
+
+def _as_utf8(text: str) -> str:
+    """What came by way of an ASCII locale, which hides each byte beyond ASCII in a surrogate. Raises `BadInput`."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise BadInput("The query is not in UTF-8.") from None
 
 
 def _only_reads(statement: "Statement") -> bool:

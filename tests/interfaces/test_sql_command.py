@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from example_history import build
 
+from caliper_pipeline.domain.errors import BadInput
 from caliper_pipeline.interfaces.cli import caliper as group
 from caliper_pipeline.storage import history
 
@@ -31,7 +35,7 @@ def sql(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Sql:
     monkeypatch.delenv("CALIPER_ROOT", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
 
-    def run(*arguments: str, given: str | None = None) -> Result:
+    def run(*arguments: str, given: str | bytes | None = None) -> Result:
         return CliRunner().invoke(group, ["sql", *arguments], input=given)
 
     return run
@@ -63,6 +67,33 @@ def test_a_query_may_come_on_standard_input(sql: Sql) -> None:
 def test_queries_are_read_when_nothing_is_asked_and_there_is_no_terminal(sql: Sql) -> None:
     done = sql(given="SELECT 1 AS one;\nSELECT 2 AS two -- the last\n")
     assert [line.strip() for line in done.stdout.splitlines() if line[:1].isalpha()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("given", ["argument", "stdin"])
+def test_a_query_is_utf_8_in_every_locale(recorded: Path, given: str) -> None:
+    query = "SELECT 'é🌊' AS word"
+    done = subprocess.run(
+        [sys.executable, "-m", "caliper_pipeline.interfaces.cli", "sql", "--format", "csv"]
+        + ([query] if given == "argument" else []),
+        input=query.encode(),
+        capture_output=True,
+        cwd=recorded,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, "word\né🌊\n", b"")
+
+
+@pytest.mark.parametrize("given", ["argument", "stdin"])
+def test_a_query_that_is_not_utf_8_is_refused(sql: Sql, given: str) -> None:
+    query = b"SELECT '\xff'"
+    done = sql(query.decode("utf-8", "surrogateescape")) if given == "argument" else sql(given=query)
+    assert isinstance(done.exception, BadInput)
+    assert "UTF-8" in str(done.exception)
+
+
+def test_a_file_of_sql_may_begin_with_a_byte_order_mark(sql: Sql) -> None:
+    assert json.loads(sql("--format", "json", "-", given="\ufeffSELECT 1 AS one").stdout) == [{"one": 1}]
 
 
 def test_several_queries_are_too_many_for_data(sql: Sql) -> None:
