@@ -382,35 +382,7 @@ for number in range(int(sys.argv[3])):
     history.publish(Path(sys.argv[2]), [run])
     print(run.run_id, flush=True)
 """
-READ = """
-import contextlib, sys
-from pathlib import Path
-from caliper_pipeline.storage import history
-seen = 0
-print("ready", flush=True)
-while seen < int(sys.argv[2]):
-    with contextlib.closing(history.connect(Path(sys.argv[1]))) as con:
-        query = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM attempts)"
-        runs, attempts = con.execute(query).fetchall()[0]
-    assert attempts == 4 * runs and runs >= seen, (runs, attempts, seen)
-    seen = runs
-print("seen", seen)
-"""
 TESTS = Path(__file__).parents[1]
-
-
-def test_four_writers_and_two_readers_lose_nothing_and_block_nobody(
-    store: RunStore, db: Path, given: Any, python: Start
-) -> None:
-    history.publish(db, [given.whole_run(store)])
-    each, total = 5, 1 + 4 * 5
-    with contextlib.closing(duckdb.connect(str(db), read_only=True)):  # somebody's open shell
-        readers = [python(READ, db, total) for _ in range(2)]
-        writers = [python(PUBLISH, store.root, db, each, TESTS) for _ in range(4)]
-        ids = [line for writer in writers for line in writer.communicate()[0].decode().split()]
-        assert [reader.communicate()[0].decode().split()[-2:] for reader in readers] == [["seen", str(total)]] * 2
-    assert {run_id for (run_id,) in ask(db, "SELECT run_id FROM runs")} == set(store.run_ids()) >= set(ids)
-    assert len(ids) == each * 4
 
 
 def test_a_kill_while_publishing_leaves_each_run_whole_or_absent(
