@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,6 +157,8 @@ def _unread(path: Path) -> bool:
 def put_in_place(aside: Path, db: Path, *, keep_spare: bool) -> None:
     """Makes the finished copy the database, in one step and for good."""
     sync_path(aside)
+    with contextlib.suppress(OSError):  # who may read it is for its owner to say
+        aside.chmod(stat.S_IMODE(db.stat().st_mode))
     leaving, spare = aside.with_name(f"{aside.name}.old"), spare_of(db)
     if keep_spare:
         try:
@@ -170,6 +173,13 @@ def put_in_place(aside: Path, db: Path, *, keep_spare: bool) -> None:
     else:
         discard(spare)
     sync_path(db.parent)
+    write_note(db)
+
+
+def keep_as_spare(aside: Path, db: Path) -> None:
+    """Keeps a copy that turned out to be what the database is already, for the next who publishes."""
+    sync_path(aside)
+    aside.replace(spare_of(db))
     write_note(db)
 
 

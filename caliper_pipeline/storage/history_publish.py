@@ -93,8 +93,11 @@ def _published(db: Path, change: Change) -> int:
             changed = _in_one_go(con, change)
             if changed or moved:
                 con.execute("CHECKPOINT")
+        spare_wanted = untouched and file.worth_a_spare(db)
         if changed or moved:
-            file.put_in_place(aside, db, keep_spare=untouched and file.worth_a_spare(db))
+            file.put_in_place(aside, db, keep_spare=spare_wanted)
+        elif spare_wanted:
+            file.keep_as_spare(aside, db)
     finally:
         file.discard(aside)
     return changed

@@ -129,6 +129,13 @@ def test_a_run_without_a_line_is_not_there(store: RunStore, db: Path, run: RunFo
     assert ask(db, "SELECT count(*) FROM runs") == [(0,)]
 
 
+def test_who_may_read_the_history_stays_as_its_owner_said(store: RunStore, db: Path, given: Any) -> None:
+    history.publish(db, [given.whole_run(store)])
+    db.chmod(0o600)
+    history.publish(db, [given.whole_run(store)])
+    assert db.stat().st_mode & 0o777 == 0o600
+
+
 def test_publishing_again_changes_nothing_until_the_run_has_grown(store: RunStore, db: Path, given: Any) -> None:
     run = given.whole_run(store)
     history.publish(db, [run])

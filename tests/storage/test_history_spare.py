@@ -57,6 +57,19 @@ def test_only_the_first_publishings_copy_the_file(store: RunStore, db: Path, giv
     assert everything(db) == kept
 
 
+def test_publishing_what_is_there_already_costs_no_spare(
+    store: RunStore, db: Path, given: Any, copies: list[Path]
+) -> None:
+    for _ in range(3):
+        publish(store, db, given)
+    before = db.stat()
+    for run in store.runs():
+        assert history.publish(db, [run]) == 0
+    assert db.stat().st_ino == before.st_ino
+    publish(store, db, given)
+    assert len(copies) == 1
+
+
 def test_every_sort_of_change_is_carried_over(store: RunStore, db: Path, given: Any, copies: list[Path]) -> None:
     records = Records(store.root)
     changed = given.whole_run(store)
