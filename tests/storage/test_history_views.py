@@ -8,7 +8,7 @@ import pytest
 
 from caliper_pipeline.domain.records import Outcome
 from caliper_pipeline.domain.statistics import wilson
-from caliper_pipeline.storage import history, history_open, history_writer
+from caliper_pipeline.storage import history, history_writer
 from caliper_pipeline.storage.history_views import VIEWS
 from caliper_pipeline.storage.migrations import CURRENT_VERSION, Change, changes_since
 from caliper_pipeline.storage.runs import RunStore
@@ -132,8 +132,7 @@ def test_an_older_database_is_brought_up_to_date_by_whoever_opens_it(
         if version < newer:
             yield one_more
 
-    for module in (history_open, history_writer):
-        monkeypatch.setattr(module, "CURRENT_VERSION", newer)
+    monkeypatch.setattr(history_writer, "CURRENT_VERSION", newer)
     monkeypatch.setattr(history_writer, "changes_since", changes)
     with contextlib.closing(history.connect(db)) as con:
         assert con.execute("SELECT colour, score FROM runs").fetchall() == [(None, 1.0)]
