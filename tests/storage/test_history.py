@@ -34,9 +34,9 @@ from caliper_pipeline.domain.records import (
 from caliper_pipeline.domain.skills import files_digest
 from caliper_pipeline.storage import history, history_open
 from caliper_pipeline.storage.history_views import VIEWS
-from caliper_pipeline.storage.migrations import table_names
 from caliper_pipeline.storage.runs import RunFolder, RunStore
 
+from .history_tools import ask, everything
 from .strategies import any_of
 
 Start = Callable[..., "Popen[bytes]"]
@@ -45,21 +45,6 @@ Start = Callable[..., "Popen[bytes]"]
 @pytest.fixture
 def db(tmp_path: Path) -> Path:
     return tmp_path / ".caliper" / "history.duckdb"
-
-
-def ask(db: Path, query: str, *parameters: object) -> list[Any]:
-    with contextlib.closing(history.connect(db)) as con:
-        return con.execute(query, list(parameters)).fetchall()
-
-
-def everything(db: Path) -> dict[str, list[Any]]:
-    """All rows of all tables, without when they were written."""
-    with contextlib.closing(history.connect(db)) as con:
-        found = {}
-        for table in table_names():
-            what = "* EXCLUDE (published_utc)" if table == "runs" else "*"
-            found[table] = sorted(con.execute(f"SELECT {what} FROM {table}").fetchall(), key=repr)
-        return found
 
 
 # -- what is kept
