@@ -160,7 +160,8 @@ class ClaudeCode:
         if result.timed_out or result.cancelled or result.exit_code is None or reply.error_code == NO_SERVER:
             return None
         texts = [reply.cli_error]
-        if result.exit_code != 0 or not reply.spoke:
+        # A call that was served and answered was not refused, whatever is complained of on the way out.
+        if not reply.spoke or (result.exit_code != 0 and not reply.finished):
             texts.append(_text(result.stderr))
         if not reply.spoke and reply.cli_error is None:
             texts += plain_lines(result.stdout)

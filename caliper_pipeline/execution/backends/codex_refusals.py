@@ -73,7 +73,8 @@ def agent_refusal(result: ProcessResult, reply: AgentReply) -> Refusal | None:
     if reply.finished and result.exit_code == 0:
         return None
     texts = [reply.cli_error]
-    if reply.cli_error is None and (result.exit_code != 0 or not reply.spoke):
+    # A call that was served and answered was not refused, whatever is complained of on the way out.
+    if reply.cli_error is None and (not reply.spoke or (result.exit_code != 0 and not reply.finished)):
         texts.append("\n".join(_own_lines(_text(result.stderr))))
     if not reply.spoke and reply.cli_error is None:
         texts += plain_lines(result.stdout)

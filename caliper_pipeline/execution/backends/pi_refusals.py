@@ -59,7 +59,8 @@ def refusal(result: ProcessResult, reply: AgentReply) -> Refusal | None:
     if result.timed_out or result.cancelled or result.ended_because or result.exit_code is None:
         return None
     texts = [reply.cli_error]
-    if result.exit_code != 0 or not reply.spoke:
+    # A call that was served and answered was not refused, whatever is complained of on the way out.
+    if not reply.spoke or (result.exit_code != 0 and not reply.finished):
         texts.append(_quiet(result.stderr.decode("utf-8", "replace")))
     if not reply.spoke and reply.cli_error is None:
         texts += plain_lines(result.stdout)
