@@ -151,6 +151,6 @@ def show_status(status: "HistoryStatus", evidence: "EvidenceTotal") -> None:
         line("", "(counting took too long: caliper history --all-evidence counts to the end)")
     if status.missing:
         line("not in it", f"{', '.join(status.missing[:5])}{' …' if len(status.missing) > 5 else ''}")
-        line("", "(at work, nothing ended yet, or damaged: caliper history check tells)")
+        line("", "(somebody is at work on it, or nothing of it ended; caliper history check names damaged ones)")
     for path in status.set_aside:
         line("set aside", f"{path}: damaged, kept for whoever wants to look")

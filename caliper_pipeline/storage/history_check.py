@@ -4,8 +4,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caliper_pipeline.domain.errors import StorageError
-from caliper_pipeline.storage.history_file import kind_of
+from caliper_pipeline.storage.history_file import HistoryDamaged, kind_of
 from caliper_pipeline.storage.history_open import attached, first_line
 
 if TYPE_CHECKING:
@@ -39,14 +38,17 @@ _RULES = (
 
 
 def check(db: Path) -> list[str]:
-    """What is wrong with the history, in sentences; empty when nothing is, or when there is none."""
+    """What is wrong with the history, in sentences; empty when nothing is, or when there is none.
+
+    Raises `StorageError` for a file that is none of ours to judge or to make anew: something else, or newer.
+    """
     import duckdb
 
     try:
         if kind_of(db) != "database":
             return []
         con = attached(db)
-    except StorageError as error:
+    except HistoryDamaged as error:
         return [str(error)]
     if con is None:
         return []

@@ -54,24 +54,23 @@ def kind_of(db: Path) -> str:
     """
     try:
         if db.exists() and not (db.is_file() or db.is_dir()):
-            raise HistoryUnusable(
-                f"{db} cannot be used as a history: it is no plain file.", hint="It is left as it is."
-            )
+            raise HistoryUnusable(f"{db} cannot be used as a history: it is no plain file.", hint=LEFT_HINT)
         with db.open("rb") as stream:
             head = stream.read(16)
     except FileNotFoundError:
         return "missing"
     except OSError as error:
-        raise HistoryUnusable(f"{db} cannot be used as a history: {error.strerror}.") from error
+        raise HistoryUnusable(f"{db} cannot be used as a history: {error.strerror}.", hint=LEFT_HINT) from error
     if not head:
         return "empty"
     if not any(head):  # what a crash of the machine makes of a file
         raise HistoryDamaged(f"{db} cannot be read: it begins with zeros.", hint=SET_ASIDE_HINT)
     if head[8:12] != b"DUCK":
-        raise HistoryUnusable(f"{db} is not a history: it is not a DuckDB file.", hint="It is left as it is.")
+        raise HistoryUnusable(f"{db} is not a history: it is not a DuckDB file.", hint=LEFT_HINT)
     return "database"
 
 
+LEFT_HINT = "It is left as it is. Move it away: the history is made anew from the runs."
 SET_ASIDE_HINT = "Move it away: it is made anew from the run store."
 
 

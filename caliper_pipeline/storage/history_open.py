@@ -76,7 +76,7 @@ def explained(db: Path, doing: str) -> Iterator[None]:
     except HistoryDamaged:
         raise
     except HistoryUnusable as error:
-        raise HistoryUnusable(f"{db} cannot be used: {error.message}.") from error
+        raise HistoryUnusable(f"{db} cannot be used: {error.message}.", hint=error.hint) from error
     except duckdb.Error as error:
         if doing == "read" or is_damage(error):
             raise unreadable(db, error) from error

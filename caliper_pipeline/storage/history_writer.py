@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from caliper_pipeline.domain.errors import HistoryTooNew, HistoryUnusable
 from caliper_pipeline.storage.files import utf8
+from caliper_pipeline.storage.history_file import LEFT_HINT
 from caliper_pipeline.storage.history_rows import Row, RunRows
 from caliper_pipeline.storage.history_views import VIEWS, view_statements
 from caliper_pipeline.storage.migrations import CURRENT_VERSION, LEDGER, changes_since
@@ -34,14 +35,16 @@ def schema_version(con: "DuckDBPyConnection") -> int | None:
         return int(version)
     foreign = sorted(names)
     if foreign:
-        raise HistoryUnusable(f"it is a database of something else (it holds {', '.join(foreign[:3])})")
+        held = ", ".join(foreign[:3])
+        raise HistoryUnusable(f"it is a database of something else (it holds {held})", hint=LEFT_HINT)
     return None
 
 
 def check_version(version: int) -> None:
     if version > CURRENT_VERSION:
         raise HistoryTooNew(
-            f"it was written by a newer version of this product (schema {version}; this one knows {CURRENT_VERSION})"
+            f"it was written by a newer version of this product (schema {version}; this one knows {CURRENT_VERSION})",
+            hint="Install that version, or move the file away: this one then makes its own from the runs.",
         )
 
 

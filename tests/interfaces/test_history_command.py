@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 from storage.conftest import attempt, run_header, verdict
 
+from caliper_pipeline.domain.errors import HistoryUnusable
 from caliper_pipeline.domain.records import EndRecord
 from caliper_pipeline.storage import history
 from caliper_pipeline.storage.evidence import Evidence
@@ -163,6 +164,16 @@ def test_a_damaged_file_is_found_and_rebuilding_mends_it(caliper: Run, store: Ru
     done = caliper("history", "rebuild")
     assert done.stdout == "The history was made anew: 1 run.\n"
     assert caliper("history", "check").exit_code == 0
+
+
+def test_what_rebuilding_does_not_touch_is_not_called_mendable_by_it(caliper: Run, store: RunStore) -> None:
+    record(store, 3)
+    db_of(store).write_text("my notes", encoding="ascii")
+    for command in ("check", "rebuild"):
+        done = caliper("history", command)
+        assert isinstance(done.exception, HistoryUnusable)
+        assert "Move it away" in str(done.exception)
+        assert "rebuild makes anew" not in done.output
 
 
 def test_compacting_keeps_every_row(caliper: Run, store: RunStore) -> None:
