@@ -149,9 +149,19 @@ def _behind(con: Any, store: RunStore) -> Iterator[str]:
         if size and held.get(run.run_id, 0) != size and not run.at_work():
             behind.append(run.run_id)
     yield from _named("run is not in it as it is on disk", "runs are not in it as they are on disk", iter(behind))
+    yield from _named("run is no longer on disk", "runs are no longer on disk", iter(_gone(con, store)))
+
+
+def _gone(con: Any, store: RunStore) -> list[str]:
     there = set(store.names())
-    gone = (run_id for run_id in held if run_id not in there)
-    yield from _named("run is no longer on disk", "runs are no longer on disk", gone)
+    held = con.execute("SELECT run_id FROM runs WHERE source = 'run_store' ORDER BY run_id").fetchall()
+    return [run_id for (run_id,) in held if run_id not in there]
+
+
+def _not_kept(con: Any, records: Records) -> list[str]:
+    kept = {path.stem for path in records.imported_files()}
+    query = "SELECT run_id, source_digest FROM runs WHERE source = 'file' ORDER BY run_id"
+    return [run_id for run_id, digest in con.execute(query).fetchall() if digest not in kept]
 
 
 def _lines_differ(con: Any, store: RunStore) -> Iterator[str]:
@@ -176,13 +186,10 @@ def _records_differ(con: Any, root: Path) -> Iterator[str]:
         (held,) = con.execute(f"SELECT count(*) FROM {kind.stem}").fetchone()
         if held != there:
             yield f"{kind.stem}: {there} in {records.file_of(kind)}, {held} in the history."
-    kept = {path.stem for path in records.imported_files()}
-    query = "SELECT run_id, source_digest FROM runs WHERE source = 'file'"
-    lost = (run_id for run_id, digest in con.execute(query).fetchall() if digest not in kept)
     yield from _named(
         "run came from a file that was not kept: a rebuild would lose it",
         "runs came from files that were not kept: a rebuild would lose them",
-        lost,
+        iter(_not_kept(con, records)),
     )
 
 
@@ -218,6 +225,16 @@ class _Counted(RunStore):
         for number, run_id in enumerate(ids, 1):
             yield RunFolder(self.path / run_id)
             self._seen(number, len(ids))
+
+
+def lost_by_rebuilding(root: Path) -> list[str]:
+    """Runs that only the history still knows. None when it cannot be read: then there is nothing to keep."""
+    try:
+        con = history.connect(history.history_path(root))
+    except StorageError:
+        return []
+    with closing(con):
+        return [*_gone(con, RunStore(root)), *_not_kept(con, Records(root))]
 
 
 def rebuild(root: Path, seen: Callable[[int, int], None]) -> int:

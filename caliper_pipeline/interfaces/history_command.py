@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from caliper_pipeline.domain.errors import BadInput
 from caliper_pipeline.interfaces.lazy_group import LazyGroup
 from caliper_pipeline.interfaces.problems import print_line, say, show_warnings
 from caliper_pipeline.interfaces.sql_command import holds_runs
@@ -15,6 +16,8 @@ from caliper_pipeline.storage.root import find_root
 if TYPE_CHECKING:
     from caliper_pipeline.evaluation.history_care import EvidenceTotal, HistoryStatus
 
+_NAMED = 5
+"""Runs that are named one by one."""
 SUBCOMMANDS = {
     "check": ("history_command:check", "Check that it is whole, and agrees with the runs on disk."),
     "compact": ("history_command:compact", "Write its file anew, without gaps."),
@@ -81,14 +84,25 @@ def compact() -> None:
 
 
 @click.command()
-def rebuild() -> None:
-    """Make the history anew from the runs, imported files and records. The old one stays in use until it is done."""
+@click.option("--yes", is_flag=True, help="Do not ask, though rows of runs that are no longer on disk go.")
+def rebuild(yes: bool) -> None:
+    """Make the history anew from the runs, imported files and records. The old one stays in use until it is done.
+
+    Rows of runs that are no longer on disk are in no new history.
+    """
     from caliper_pipeline.evaluation import history_care
     from caliper_pipeline.interfaces.render.text import plural
 
     root = root_with_history()
     if root is None:
         return
+    lost = history_care.lost_by_rebuilding(root)
+    if lost and not yes:
+        runs = plural(len(lost), "run")
+        named = ", ".join(lost[:_NAMED]) + (" …" if len(lost) > _NAMED else "")
+        if not sys.stdin.isatty():
+            raise BadInput(f"This would lose {runs} that only the history still knows: {named}.", hint="--yes does it.")
+        click.confirm(f"Lose {runs} that only the history still knows ({named})?", abort=True, err=True)
     progress = Progress()
     made = history_care.rebuild(root, progress.seen)
     progress.done()

@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 from storage.conftest import attempt, run_header, verdict
 
-from caliper_pipeline.domain.errors import HistoryUnusable
+from caliper_pipeline.domain.errors import BadInput, HistoryUnusable
 from caliper_pipeline.domain.records import EndRecord
 from caliper_pipeline.storage import history
 from caliper_pipeline.storage.evidence import Evidence
@@ -164,6 +164,17 @@ def test_a_damaged_file_is_found_and_rebuilding_mends_it(caliper: Run, store: Ru
     done = caliper("history", "rebuild")
     assert done.stdout == "The history was made anew: 1 run.\n"
     assert caliper("history", "check").exit_code == 0
+
+
+def test_rows_that_nothing_else_holds_are_not_lost_unasked(caliper: Run, store: RunStore) -> None:
+    record(store, 3)
+    gone = record(store, 2)
+    caliper("history")
+    shutil.rmtree(gone.path)
+    done = caliper("history", "rebuild")
+    assert isinstance(done.exception, BadInput)
+    assert gone.run_id in done.exception.message
+    assert caliper("history", "rebuild", "--yes").stdout == "The history was made anew: 1 run.\n"
 
 
 def test_what_rebuilding_does_not_touch_is_not_called_mendable_by_it(caliper: Run, store: RunStore) -> None:
