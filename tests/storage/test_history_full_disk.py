@@ -11,6 +11,8 @@ import pytest
 
 from caliper_pipeline.domain.errors import StorageError
 from caliper_pipeline.storage import history
+from caliper_pipeline.storage.exports import targets
+from caliper_pipeline.storage.exports.parquet import write_parquet
 from caliper_pipeline.storage.records import Label, Records
 from caliper_pipeline.storage.runs import RunStore
 
@@ -137,6 +139,19 @@ def test_an_import_that_finds_no_room_is_told_and_can_be_made_again(disk: Path, 
         history.import_results(db, [file])
     assert history.import_results(db, [file]) == [(file, None)]
     assert runs_in(disk) == 1
+
+
+def test_a_table_that_finds_no_room_is_told_and_leaves_nothing(disk: Path, tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    whole_run(store)
+    target = disk / "runs.parquet"
+    with (
+        contextlib.closing(history.open_current(tmp_path)) as con,
+        only(disk, 0),
+        pytest.raises(StorageError, match=r"No space left on device$"),
+    ):
+        targets.let_write(target, lambda path: write_parquet(con, "runs", None, path))
+    assert list(disk.iterdir()) == []
 
 
 def test_what_may_only_be_read_is_read(disk: Path) -> None:

@@ -1,8 +1,13 @@
 """Tables and views of the history as Parquet, written by DuckDB itself. Opens nothing: it is given a connection."""
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from caliper_pipeline.domain.errors import StorageError
+from caliper_pipeline.storage.history_open import first_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -25,15 +30,23 @@ def view_names(con: "DuckDBPyConnection") -> list[str]:
 def write_parquet(con: "DuckDBPyConnection", table: str, run_ids: Sequence[str] | None, path: Path) -> None:
     """Writes one of these tables or views into a new file. `run_ids`: only what belongs to these runs.
 
-    The path is one that we made up; of a table that tells of no run, all of it is written.
+    The path is one that we made up; of a table that tells of no run, all of it is written. Raises `StorageError`.
     """
+    import duckdb
+
     kinds = _columns(con, table)
     # JSON as text: other readers know no such type.
     columns = ", ".join(f'"{name}"::VARCHAR AS "{name}"' if kind == "JSON" else f'"{name}"' for name, kind in kinds)
     query = f'SELECT {columns} FROM "{table}"{_condition(table, dict(kinds), run_ids)}'
     target = str(path).replace("'", "''")
     parameters = [] if run_ids is None or "$1" not in query else [list(run_ids)]
-    con.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)", parameters)
+    try:
+        con.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)", parameters)
+    except duckdb.IOException as error:
+        full = os.strerror(errno.ENOSPC)  # DuckDB says it amid the insides of its writer
+        raise StorageError(
+            f"Cannot write {table} as Parquet: {full if full in str(error) else first_line(error)}"
+        ) from error
 
 
 def _columns(con: "DuckDBPyConnection", table: str) -> list[tuple[str, str]]:
