@@ -71,7 +71,7 @@ TABLE = [
     ("signal-sigint-in-tool", "calls Bash, fails", "", (100, 20), "claude-opus-4-8", None),
     ("signal-sigint-midstream", "says", "partial", (0, 0), "claude-opus-4-8", None),
     ("signal-sigterm", "", "", None, None, None),
-    ("signal-sigterm-in-tool", "calls Bash", "", None, "claude-opus-4-8", None),
+    ("signal-sigterm-in-tool", "calls Bash", "", (100, 1), "claude-opus-4-8", None),
     ("skill-cat-by-bash", "calls Bash, gets, says", "Read.", (200, 40), "claude-opus-4-8", None),
     ("skill-disabled", "calls Skill, fails, says", "No.", (200, 40), "claude-opus-4-8", None),
     ("skill-plugin-dir", "calls Skill, gets, says", "Roar.", (200, 40), "claude-opus-4-8", None),

@@ -107,6 +107,8 @@ class _Stream:
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.results: list[dict[str, Any]] = []
+        self.told: dict[str, Usage] = {}
+        """By message: what it says of its tokens, the largest of its events."""
         self.init: dict[str, Any] | None = None
         self.model: str | None = None
         self.session_id: str | None = None
@@ -144,6 +146,7 @@ class _Stream:
                 self.code = string(event.get("error"))
                 self.complaint = (said, self.code)
             return
+        self._tokens(text(message.get("id")), mapping(message.get("usage")))
         for block in content:
             kind = text(block.get("type"))
             if kind == "text" and isinstance(block.get("text"), str) and block["text"]:
@@ -159,6 +162,11 @@ class _Stream:
         self._results_in(content, parent)
         if parent is None and string(message.get("model")):
             self.model = string(message.get("model"))
+
+    def _tokens(self, message: str, counts: Mapping[str, Any]) -> None:
+        usage = _usage(counts, _USAGE_KEYS)
+        if (usage.total_tokens or 0) > (self.told.get(message, Usage()).total_tokens or 0):
+            self.told[message] = usage
 
     def _results_in(self, content: list[dict[str, Any]], parent: str | None) -> None:
         for block in content:
@@ -176,7 +184,8 @@ class _Stream:
             )
 
     def reply(self) -> AgentReply:
-        usage = _usage_of(self.results)
+        # Of an agent that was cut off only its messages tell, each what it knew at first: the least it was.
+        usage = _usage_of(self.results) if self.results else (_sum(self.told.values()) if self.told else None)
         spoke = bool(self.turns) or bool(usage is not None and usage.total_tokens)
         error, status = _result_error(self.results[-1]) if self.results else (None, None)
         code = self.code if error is not None else None
