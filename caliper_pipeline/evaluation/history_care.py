@@ -158,6 +158,16 @@ def _gone(con: Any, store: RunStore) -> list[str]:
     return [run_id for (run_id,) in held if run_id not in there]
 
 
+def _damaged(con: Any, store: RunStore) -> Iterator[str]:
+    there = set(store.names())
+    for (run_id,) in con.execute("SELECT run_id FROM runs WHERE source = 'run_store'").fetchall():
+        if run_id in there:
+            try:
+                RunFolder(store.path / run_id).header()
+            except StorageError:
+                yield run_id
+
+
 def _not_kept(con: Any, records: Records) -> list[str]:
     kept = {path.stem for path in records.imported_files()}
     query = "SELECT run_id, source_digest FROM runs WHERE source = 'file' ORDER BY run_id"
@@ -229,12 +239,13 @@ class _Counted(RunStore):
 
 def lost_by_rebuilding(root: Path) -> list[str]:
     """Runs that only the history still knows. None when it cannot be read: then there is nothing to keep."""
+    store = RunStore(root)
     try:
         con = history.connect(history.history_path(root))
     except StorageError:
         return []
     with closing(con):
-        return [*_gone(con, RunStore(root)), *_not_kept(con, Records(root))]
+        return sorted({*_gone(con, store), *_damaged(con, store), *_not_kept(con, Records(root))})
 
 
 def rebuild(root: Path, seen: Callable[[int, int], None]) -> int:

@@ -26,6 +26,10 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"Cannot {doing} {path}: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:
+        raise StorageError(
+            f"Cannot {doing} {path}: this locale has no such names.", hint="Set LC_ALL=C.UTF-8."
+        ) from error
 
 
 def sync_path(path: Path) -> None:

@@ -65,7 +65,7 @@ class RunLog:
         """Bytes so far; 0 before the first line."""
         try:
             return self.path.stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a file of somebody's lies where runs do
             return 0
 
     def read(self, offset: int = 0) -> Iterator[tuple[Line | None, int]]:

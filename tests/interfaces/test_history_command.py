@@ -134,6 +134,13 @@ def test_what_the_history_takes_in_by_itself_is_nothing_wrong(caliper: Run, stor
     assert caliper("history", "check").exit_code == 0
 
 
+def test_a_file_among_the_runs_is_nobody_s_run(caliper: Run, store: RunStore) -> None:
+    record(store, 3)
+    (store.path / "notes").touch()
+    for command in ((), ("check",), ("check", "--deep"), ("rebuild",), ("prune", "--keep-bytes", "1GB")):
+        assert caliper("history", *command).exit_code == 0
+
+
 def test_a_deep_check_reads_every_line(caliper: Run, store: RunStore) -> None:
     run = record(store, 3)
     log = run.path / "attempts.jsonl"
@@ -166,11 +173,15 @@ def test_a_damaged_file_is_found_and_rebuilding_mends_it(caliper: Run, store: Ru
     assert caliper("history", "check").exit_code == 0
 
 
-def test_rows_that_nothing_else_holds_are_not_lost_unasked(caliper: Run, store: RunStore) -> None:
+@pytest.mark.parametrize("fault", ["folder gone", "header damaged"])
+def test_rows_that_nothing_else_holds_are_not_lost_unasked(caliper: Run, store: RunStore, fault: str) -> None:
     record(store, 3)
     gone = record(store, 2)
     caliper("history")
-    shutil.rmtree(gone.path)
+    if fault == "folder gone":
+        shutil.rmtree(gone.path)
+    else:
+        (gone.path / "run.json").write_text("{}", encoding="ascii")
     done = caliper("history", "rebuild")
     assert isinstance(done.exception, BadInput)
     assert gone.run_id in done.exception.message

@@ -23,6 +23,7 @@ from caliper_pipeline.storage.exports.inspect_files import log_name
 from caliper_pipeline.storage.exports.inspect_messages import messages_of
 from caliper_pipeline.storage.exports.source import ForeignFile, Source, StoredRun, turns_of
 from caliper_pipeline.storage.exports.targets import let_write, refuse_existing, write_file
+from caliper_pipeline.storage.files import storage_errors
 from caliper_pipeline.storage.runs import RunFolder, RunStore
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -337,3 +338,9 @@ def test_a_folder_or_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cannot write"):
         write_file(tmp_path / "file" / "below", lambda stream: None)
+
+
+def test_a_name_that_the_locale_cannot_write_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="locale") as told, storage_errors("write", tmp_path):
+        "é".encode("ascii")  # as every call of the system does in such a locale
+    assert told.value.hint == "Set LC_ALL=C.UTF-8."
