@@ -117,10 +117,10 @@ def answer(session: "SqlSession", query: str, show: Show, output: Path | None = 
 
 
 def as_query(session: "SqlSession", text: str) -> str:
-    """A bare name stands for all of that view or table. Raises `BadInput` for one that does not exist."""
+    """A bare name, in any case, stands for all of that view or table. Raises `BadInput` for one that does not exist."""
     name = text.strip().rstrip(";").strip()
-    if name in session.names:
-        return f'SELECT * FROM "{name}"'
+    if name.lower() in session.names:
+        return f'SELECT * FROM "{name.lower()}"'
     if name.isidentifier():
         from caliper_pipeline.storage.sql_errors import no_such_name
 

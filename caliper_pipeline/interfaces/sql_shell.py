@@ -88,7 +88,7 @@ class Shell:
             self._seen = _identity()
             say("There is news: .reload shows it.")
         text = self._read("caliper> ").strip()
-        if not text or text.startswith(".") or text in self._session.names:
+        if not text or text.startswith(".") or text.lower() in self._session.names:
             return text
         while not complete(text):
             text += "\n" + self._read("    ...> ")
@@ -114,7 +114,7 @@ class Shell:
             case "tables", _:
                 self._list_names()
             case "schema", _:
-                self._list_columns(*arguments[:1])
+                self._list_columns(*(name.lower() for name in arguments[:1]))
             case "reload", _:
                 self._reload()
             case "wide", _:

@@ -56,6 +56,10 @@ def test_a_bare_name_stands_for_all_of_a_view(sql: Sql) -> None:
     assert len(done.stdout.splitlines()) == 5
 
 
+def test_a_bare_name_may_be_in_any_case(sql: Sql) -> None:
+    assert len(json.loads(sql("--format", "json", "Latest_RUNS;").stdout)) == 4
+
+
 def test_a_bare_name_may_be_a_table(sql: Sql) -> None:
     assert len(json.loads(sql("--format", "json", "labels").stdout)) == 2
 
