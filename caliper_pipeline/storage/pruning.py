@@ -2,9 +2,10 @@
 
 Evidence goes run by run, never in part. Left alone are runs that somebody is at work on, and runs with attempts that
 are not judged yet, because what was paid for would be lost. `pruned.json` in the run's folder says when and how much;
-it is there before the first byte goes, so that a kill leaves no riddle.
+it is there before the first byte goes, so that a kill leaves no riddle. (On a full disk a file may have to go first.)
 """
 
+import errno
 import json
 import os
 import shutil
@@ -100,7 +101,7 @@ def prune(run: RunFolder, now: datetime) -> StoredSize | None:
     def take() -> None:
         found = size_of(run.path)
         note = {"schema": 1, "pruned_at": utc_text(now), "bytes": found.bytes, "files": found.files}
-        write_whole(run.path / PRUNED_NOTE, json_bytes(note, indent=1) + b"\n")
+        _write_note(run, json_bytes(note, indent=1) + b"\n")
         shutil.rmtree(going, ignore_errors=True)
         if evidence.exists():
             evidence.rename(going)
@@ -115,6 +116,24 @@ def prune(run: RunFolder, now: datetime) -> StoredSize | None:
         if going.exists():
             shutil.rmtree(going)
     return taken[0]
+
+
+def _write_note(run: RunFolder, data: bytes) -> None:
+    """On a full disk, which is when pruning is wanted most, the first of what goes makes room for the note."""
+    while True:
+        try:
+            write_whole(run.path / PRUNED_NOTE, data)
+        except OSError as error:
+            folders = (run.path / name for name in (_GOING, EVIDENCE_FOLDER))
+            files = (
+                path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+            )
+            largest = max(files, key=lambda path: path.stat().st_size, default=None)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or largest is None:
+                raise
+            largest.unlink()
+        else:
+            return
 
 
 def pruned_at(run: Path) -> datetime | None:

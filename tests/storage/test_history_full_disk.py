@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from caliper_pipeline.domain.errors import StorageError
-from caliper_pipeline.storage import history
+from caliper_pipeline.domain.records import EndRecord
+from caliper_pipeline.storage import history, pruning
+from caliper_pipeline.storage.evidence import Evidence
 from caliper_pipeline.storage.exports import targets
 from caliper_pipeline.storage.exports.parquet import write_parquet
 from caliper_pipeline.storage.records import Label, Records
@@ -152,6 +154,18 @@ def test_a_table_that_finds_no_room_is_told_and_leaves_nothing(disk: Path, tmp_p
     ):
         targets.let_write(target, lambda path: write_parquet(con, "runs", None, path))
     assert list(disk.iterdir()) == []
+
+
+def test_pruning_gives_room_back_where_there_is_none(disk: Path) -> None:
+    store = RunStore(disk)
+    run = store.create(run_header(tasks=1))
+    folder = run.save_evidence("Task 1", 1, Evidence(final_answer="done", raw_stdout=b"x" * 100_000))
+    for line in (attempt(evidence=folder), verdict(), EndRecord(NOON, "completed")):
+        run.append(line)
+    with only(disk, 0):
+        assert pruning.prune(run, NOON) is not None
+    assert pruning.pruned_at(run.path) == NOON
+    assert not pruning.size_of(run.path).files
 
 
 def test_what_may_only_be_read_is_read(disk: Path) -> None:
