@@ -1,6 +1,7 @@
 """`caliper report`: one run, as a page or as data."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,24 @@ def report(ref: str | None, run_id: str | None, form: str, verbose: bool) -> Non
     from caliper_pipeline.interfaces.render.run import show_run
 
     show_run(results, verbose=verbose)
+    if verbose and root is not None and results.run.run_id is not None:
+        _say_if_pruned(root, results.run.run_id)
     if results.run.ablated and run_id is None and root is not None and (full := _latest_full(root, path)) is not None:
         click.echo(
             f"This is a control. The latest run with every skill: caliper report {full.spec} --run {full.file_id}",
             err=True,
         )
+
+
+def _say_if_pruned(root: Path, run_id: str) -> None:
+    """The page names folders of evidence, which may be there no more."""
+    from caliper_pipeline.storage.pruning import pruned_at
+    from caliper_pipeline.storage.runs import RunStore
+
+    with suppress(BadInput):  # of a run that was made elsewhere
+        gone = pruned_at(RunStore(root).open(run_id).path)
+        if gone is not None:
+            click.echo(f"Its evidence up to {gone:%Y-%m-%d %H:%M} UTC was pruned: those folders are gone.", err=True)
 
 
 def _latest_full(root: Path, control: Path) -> SavedRun | None:

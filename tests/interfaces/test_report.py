@@ -53,6 +53,18 @@ def test_a_file_that_is_none_is_named_with_the_key_that_does_not_fit(project: Pa
     assert "r.json: not a results file" in str(found.exception)
 
 
+def test_a_page_that_names_evidence_says_when_it_was_pruned(record: Run, caliper: Run, project: Path) -> None:
+    run_id = "20261120T100000000Z-abcdef"
+    record("demo", "2026-11-20T10-00-00Z", run_id=run_id)
+    folder = project / ".caliper" / "runs" / run_id
+    folder.mkdir(parents=True)
+    (folder / "run.json").touch()
+    assert "pruned" not in caliper("report", "demo", "-v").stderr
+    (folder / "pruned.json").write_text('{"pruned_at": "2026-11-21T12:00:00Z"}', encoding="ascii")
+    assert "2026-11-21 12:00 UTC was pruned" in caliper("report", "demo", "-v").stderr
+    assert caliper("report", "demo").stderr == ""
+
+
 def test_json_is_the_files_object_with_the_totals(record: Run, caliper: Run) -> None:
     path = record("demo", "2026-11-20T10-00-00Z")
     data = json.loads(caliper("report", "demo", "--format", "json").stdout)
