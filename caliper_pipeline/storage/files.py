@@ -9,7 +9,6 @@ import json
 import math
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -137,15 +136,27 @@ def exclusive_lock(path: Path, *, limit_seconds: float | None = None) -> Iterato
 
 
 def _lock_within(handle: int, path: Path, limit_seconds: float) -> None:
-    deadline = time.monotonic() + limit_seconds
-    while True:
+    """Waits in the kernel's line, in a thread: who asks again and again is overtaken by whoever asks just then."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    waiting, over = os.dup(handle), threading.Event()
+    failed: list[OSError] = []
+
+    def wait() -> None:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StorageError(f"{path} has been held by another process for {limit_seconds:.0f} s.") from None
-            time.sleep(0.01)
+            fcntl.flock(waiting, fcntl.LOCK_EX)
+        except OSError as error:
+            failed.append(error)
+        finally:
+            os.close(waiting)  # the lock lives on with `handle`, or ends here when that was given up
+            over.set()
+
+    threading.Thread(target=wait, daemon=True, name="waiting-for-lock").start()
+    if not over.wait(limit_seconds):
+        raise StorageError(f"{path} has been held by another process for {limit_seconds:.0f} s.")
+    if failed:
+        raise failed[0]
 
 
 def utf8(text: str) -> bytes:

@@ -14,10 +14,9 @@ rebuild   seconds to make the history anew, and the peak MB of that process
 import argparse
 import contextlib
 import json
-import resource
+import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from history_store import make_store, write_run
+from whole_run import measure
 
 from caliper_pipeline.domain.results import assemble
 from caliper_pipeline.storage import history
@@ -53,12 +53,17 @@ history.rebuild(history.history_path(root), RunStore(root))
 
 
 def milliseconds(work: Callable[[], Any], times: int) -> dict[str, float]:
-    took = []
+    took, spent = [], []
     for _ in range(times):
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), time.process_time()
         work()
         took.append(1000 * (time.perf_counter() - begun))
-    return {"median_ms": round(statistics.median(took), 1), "longest_ms": round(max(took), 1)}
+        spent.append(1000 * (time.process_time() - before))
+    return {
+        "median_ms": round(statistics.median(took), 1),
+        "longest_ms": round(max(took), 1),
+        "cpu_ms": round(statistics.median(spent), 1),
+    }
 
 
 def publish(root: Path) -> dict[str, Any]:
@@ -124,14 +129,10 @@ def rebuild(root: Path) -> dict[str, Any]:
 
 
 def _apart(code: str, *arguments: Path) -> dict[str, float]:
-    """In a process of its own: seconds, and the most memory it had."""
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=True)
-    seconds = time.perf_counter() - begun
-    return {
-        "seconds": round(seconds, 1),
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024),
-    }
+    """In a process of its own: seconds, CPU, and the most memory it had."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    found = measure(command, Path.cwd(), dict(os.environ))
+    return {"seconds": round(found["wall"], 1), "cpu": round(found["cpu"], 1), "peak_mb": round(found["peak_mb"])}
 
 
 def _forget(root: Path, first: int, count: int) -> None:
