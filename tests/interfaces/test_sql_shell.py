@@ -188,8 +188,10 @@ def test_a_real_terminal_gets_a_shell(recorded: Path, tmp_path: Path) -> None:
 
 def _control_terminal() -> None:
     import fcntl
+    import signal
     import termios
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background of a script is born deaf to it
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
