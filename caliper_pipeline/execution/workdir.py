@@ -156,6 +156,8 @@ def _sweep(root: Path, name: str) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
+        if os.fstat(lock).st_nlink == 0:  # who held it before us has swept it
+            return False
         top = os.read(lock, 100).decode("ascii", "replace").strip()
         # Only ever a neighbour of that very form: a forged mark cannot point at anything else.
         if not _NAME.match(top):
