@@ -132,7 +132,7 @@ def _header(
     return RunHeader(
         run_id=f"{started:%Y%m%dT%H%M%S}000Z-{sha256(series.key + started.isoformat())[:6]}",
         spec=series.spec,
-        spec_path=f"/work/skills/{series.spec}.eval.yaml",
+        spec_path=f"/home/ada/skills/{series.spec}.eval.yaml",
         spec_text=f"# {digest}\n",
         spec_digest=digest,
         backend=series.engine.backend,

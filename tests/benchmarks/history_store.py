@@ -99,7 +99,7 @@ def header_of(number: int, tasks: int, k: int) -> RunHeader:
     return RunHeader(
         run_id=f"{started:%Y%m%dT%H%M%S}{number % 1000:03d}Z-{digest(str(number))[:6]}",
         spec=name,
-        spec_path=f"/work/evals/{name}.eval.yaml",
+        spec_path=f"/home/ada/evals/{name}.eval.yaml",
         spec_text=text,
         spec_digest=digest(text),
         backend=engine.backend,
