@@ -42,6 +42,9 @@ _READING: dict[str, frozenset[str] | None] = {
 _BEGINNING = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+|\S)", re.DOTALL)
 _ROWS_AT_ONCE = 1_000
 
+_UNBEGUN_LOOKS = 20
+"""Tenths of a second in which a thread that was being started begins, if it does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
@@ -158,10 +161,12 @@ class SqlSession:
         done: list[T] = []
         failed: list[BaseException] = []
         over = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended
+        unwanted = threading.Event()
 
         def run() -> None:
             try:
-                done.append(work())
+                if not unwanted.is_set():
+                    done.append(work())
             except BaseException as error:
                 failed.append(error)
             finally:
@@ -173,8 +178,11 @@ class SqlSession:
             while not over.wait(1):
                 pass
         except KeyboardInterrupt:
-            while thread.ident is not None and not over.wait(0.1):  # it may have been about to begin
+            unwanted.set()
+            unbegun = 0  # interrupted while it was being started, it may begin yet, or never
+            while not over.wait(0.1) and unbegun < _UNBEGUN_LOOKS:
                 self.con.interrupt()
+                unbegun += thread.ident is None
             raise
         if failed:
             raise failed[0]

@@ -189,7 +189,11 @@ with SqlSession.open(Path(sys.argv[1])) as session:
         print(session.ask("SELECT 42").fetch(1))
 """
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code, str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hearing,
     ) as process:
         assert process.stdout is not None
         guard = threading.Timer(60, process.kill)
@@ -200,3 +204,9 @@ with SqlSession.open(Path(sys.argv[1])) as session:
             assert process.stdout.read() == "[(42,)]\n"
         finally:
             guard.cancel()
+
+
+def _hearing() -> None:
+    """A job in the background of a script is born deaf to Ctrl-C, a child of a thread that blocks it too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
