@@ -1,19 +1,19 @@
 """The commands of the agents on this machine: which there are, in which version, and whether that is the newest.
 
 The newest version is asked of the registry that the person's own tools are set up for: `npm view` and `pip index`, or
-where those are missing the registry itself (`npm_config_registry` and `PIP_INDEX_URL` name another). What cannot be
-reached in time is unknown, which is no failure.
+where those are missing the one that `npm_config_registry` or `PIP_INDEX_URL` names. What cannot be reached in time is
+unknown, which is no failure.
 """
 
 import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from caliper_pipeline.domain.engine import Engine
 from caliper_pipeline.domain.errors import CannotRun, MissingCli
@@ -22,10 +22,9 @@ from caliper_pipeline.execution.backends import codex_cli, hermes_binary, pi_cli
 from caliper_pipeline.execution.backends.base import Operator
 from caliper_pipeline.execution.backends.claude_code import ClaudeCode
 from caliper_pipeline.execution.backends.hermes_binary import python_script
+from caliper_pipeline.execution.backends.short_command import ask
 
 SECONDS = 20.0
-NPM_REGISTRY = "https://registry.npmjs.org"
-PYTHON_INDEX = "https://pypi.org/simple"
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _BYTES = 20_000_000
 
@@ -133,7 +132,7 @@ def _newest(cli: AgentCli, binary: str | None, operator: Operator, seconds: floa
         npm = shutil.which("npm", path=env.get("PATH") or os.defpath)
         if npm is not None:
             return _one_version(_said([npm, "view", cli.package, "version"], operator, seconds))
-        registry = next((value for name, value in env.items() if name.lower() == "npm_config_registry"), NPM_REGISTRY)
+        registry = next((value for name, value in env.items() if name.lower() == "npm_config_registry"), "")
         told = _fetched(f"{registry.rstrip('/')}/{cli.package.replace('/', '%2f')}/latest", "application/json", seconds)
         return _one_version(str(told.get("version", "")))
     script = python_script(binary) if binary is not None else None
@@ -142,7 +141,7 @@ def _newest(cli: AgentCli, binary: str | None, operator: Operator, seconds: floa
         said = _said(asked, operator, seconds)
         if version := _one_version(said.partition("\n")[0]):
             return version
-    index = env.get("PIP_INDEX_URL") or PYTHON_INDEX
+    index = env.get("PIP_INDEX_URL") or ""
     told = _fetched(f"{index.rstrip('/')}/{cli.package}/", "application/vnd.pypi.simple.v1+json", seconds)
     versions = told.get("versions")
     released = [str(one) for one in versions if re.fullmatch(r"[\d.]+", str(one))] if isinstance(versions, list) else []
@@ -151,20 +150,8 @@ def _newest(cli: AgentCli, binary: str | None, operator: Operator, seconds: floa
 
 def _said(command: list[str], operator: Operator, seconds: float) -> str:
     """What it prints; nothing when it fails or takes too long. Run at home: a project may name another registry."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=operator.home if operator.home.is_dir() else "/",
-            env=dict(operator.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    said = ask(command, operator.environment, seconds, cwd=operator.home if operator.home.is_dir() else Path("/"))
+    return said.out if said.exit_code == 0 else ""
 
 
 def _fetched(address: str, kind: str, seconds: float) -> dict[str, object]:

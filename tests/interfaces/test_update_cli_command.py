@@ -277,6 +277,12 @@ def test_check_shows_every_command_changes_nothing_and_exits_0(machine: Machine,
     assert "to install it: npm install -g @anthropic-ai/claude-code" in out
 
 
+def test_without_npm_and_a_registry_that_is_named_the_newest_version_is_unknown(machine: Machine) -> None:
+    machine.command("codex", "codex-cli 0.171.0")
+    del machine.environment["npm_config_registry"]
+    assert machine.look("codex").status == "unknown"
+
+
 def test_an_unreachable_registry_is_no_failure(machine: Machine) -> None:
     machine.command("codex", "codex-cli 0.171.0")
     machine.environment["npm_config_registry"] = NOWHERE
