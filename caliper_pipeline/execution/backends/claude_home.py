@@ -25,10 +25,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.domain.project import AGENT, EVERYWHERE
 from caliper_pipeline.execution.backends.base import Operator, Server
-from caliper_pipeline.execution.backends.home_files import write_private
+from caliper_pipeline.execution.backends.home_files import named_folder, write_private
 
 CONFIG_FOLDER = ".claude"
 CREDENTIALS = ".credentials.json"
@@ -49,13 +48,7 @@ _KEYCHAIN_SECONDS = 5
 
 def config_folder(operator: Operator) -> Path:
     """Where the operator's own CLI keeps its configuration; need not exist. Raises `CannotRun`."""
-    named = operator.environment.get("CLAUDE_CONFIG_DIR")
-    if not named:
-        return operator.home / CONFIG_FOLDER
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
-        raise CannotRun(f"CLAUDE_CONFIG_DIR is {named}, which is no folder.", hint="Point it at a folder, or unset it.")
-    return folder
+    return named_folder(operator, "CLAUDE_CONFIG_DIR") or operator.home / CONFIG_FOLDER
 
 
 def seed_login(operator: Operator, home: Path, *, servers: Mapping[str, Any] | None = None) -> None:

@@ -30,7 +30,7 @@ from caliper_pipeline.execution.backends.codex_config import (
     takes_login,
     user_servers,
 )
-from caliper_pipeline.execution.backends.home_files import copy_folder, write_private
+from caliper_pipeline.execution.backends.home_files import copy_folder, named_folder, write_private
 from caliper_pipeline.execution.chatgpt import store
 
 CONFIG_FOLDER = ".codex"
@@ -50,13 +50,7 @@ _HEADER_BYTES = 64 * 1024
 
 def config_folder(operator: Operator) -> Path:
     """Where the operator's own CLI keeps its configuration; need not exist. Raises `CannotRun`."""
-    named = operator.environment.get("CODEX_HOME")
-    if not named:
-        return operator.home / CONFIG_FOLDER
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
-        raise CannotRun(f"CODEX_HOME is {named}, which is no folder.", hint="Point it at a folder, or unset it.")
-    return folder
+    return named_folder(operator, "CODEX_HOME") or operator.home / CONFIG_FOLDER
 
 
 def operator_config(operator: Operator) -> Config:

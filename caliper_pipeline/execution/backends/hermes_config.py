@@ -14,7 +14,6 @@ any case some things are set, because an attempt is a measurement (all measured 
 `mcp_servers` hold the declared servers, and the operator's own where they load.
 """
 
-import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.backends.base import Server
 from caliper_pipeline.execution.backends.hermes_servers import server_entry, user_servers
+from caliper_pipeline.execution.backends.home_files import write_private
 
 CONFIG = "config.yaml"
 _NEEDED = (
@@ -95,9 +95,7 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
     import yaml
 
     data = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=10_000)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(data)
+    write_private(path, data.encode("utf-8"))
 
 
 def attempt_config(

@@ -11,15 +11,14 @@ that names a folder of the operator, steers hermes or logs in to something that 
 Not covered: plugins, and logins that hermes borrows from other commands' homes (`~/.claude`, `~/.codex`).
 """
 
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.backends import hermes_config, hermes_servers, hermes_skills
 from caliper_pipeline.execution.backends.base import Invocation, Operator
+from caliper_pipeline.execution.backends.home_files import named_folder, write_private
 
 FOLDER = ".hermes"
 _LOGINS = ("auth.json", ".anthropic_oauth.json", ".op.env")
@@ -40,13 +39,7 @@ _STEERS_TO_A_MODEL = re.compile(
 
 def config_folder(operator: Operator) -> Path:
     """Where the operator's own hermes keeps its state; need not exist. Raises `CannotRun`."""
-    named = operator.environment.get("HERMES_HOME")
-    if not named:
-        return _profile(operator.home / FOLDER)
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
-        raise CannotRun(f"HERMES_HOME is {named}, which is no folder.", hint="Point it at a folder, or unset it.")
-    return folder
+    return named_folder(operator, "HERMES_HOME") or _profile(operator.home / FOLDER)
 
 
 def hermes_home(home: Path) -> Path:
@@ -140,10 +133,10 @@ def _seed_login(operator: Operator, home: Path) -> tuple[Path, Path]:
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in _LOGINS:
         if (source / name).is_file():
-            _write_private(target / name, (source / name).read_bytes())
+            write_private(target / name, (source / name).read_bytes())
     if (source / ".env").is_file():
         kept = "".join(_kept_lines(_text((source / ".env").read_bytes())))
-        _write_private(target / ".env", kept.encode("utf-8", "replace"))
+        write_private(target / ".env", kept.encode("utf-8", "replace"))
     return source, target
 
 
@@ -185,9 +178,3 @@ def _persona(source: Path) -> list[str]:
 def _skill_roots(operator: Operator, source: Path) -> list[Path]:
     theirs = hermes_config.read_config(source / hermes_config.CONFIG)
     return [source / "skills", *hermes_config.external_skill_folders(theirs, operator.home)]
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)

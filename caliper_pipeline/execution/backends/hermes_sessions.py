@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from caliper_pipeline.domain.transcript import Usage
+from caliper_pipeline.execution.backends.json_lines import storable, storable_object
 
 USAGE_KEYS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _LARGEST_COUNT = 10**15
-_DEEPEST = 60
-_SURELY_FLAT = 60
 _SESSION_LINE = re.compile(rb'^[ \t]*\{"id": ?"', re.MULTILINE)
 _MESSAGES = '"messages": ['
 _UNSEEN = re.compile(rb"^\xef\xbb\xbf|\x1b\[[0-9;?]*[ -/]*[@-~]", re.MULTILINE)
@@ -84,7 +83,7 @@ def read_object(data: bytes) -> dict[str, Any] | None:
         value = _DECODER.decode(data.decode("utf-8", "replace").lstrip("\ufeff").strip())
     except (ValueError, RecursionError):
         return None
-    return _object(value, data)
+    return storable_object(value, data)
 
 
 def usage_in(counts: Mapping[str, Any]) -> Usage:
@@ -104,7 +103,7 @@ def _session(line: bytes) -> Session | None:
         return None
     told = read_object(line)
     if told is None and (rescued := _rescued(line)) is not None:
-        told = _object(rescued, line)
+        told = storable_object(rescued, line)
     if told is None or string(told.get("id")) is None or not isinstance(told.get("messages"), list):
         return None
     return Session(
@@ -195,29 +194,8 @@ def _arguments(value: Any) -> Mapping[str, Any]:
             inner = _DECODER.decode(value)
         except (ValueError, RecursionError):
             return {"raw": value}
-        value = _storable(inner, 0)
+        value = storable(inner)
     return value if isinstance(value, dict) else {"raw": value}
-
-
-def _object(value: Any, data: bytes) -> dict[str, Any] | None:
-    if not isinstance(value, dict):
-        return None
-    # Half a surrogate pair cannot be written as UTF-8; hundreds of nested levels cannot be walked.
-    if b"\\ud" in data or b"\\uD" in data or data.count(b"[") + data.count(b"{") > _SURELY_FLAT:
-        value = _storable(value, 0)
-    return value if isinstance(value, dict) else None
-
-
-def _storable(value: Any, depth: int) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict | list) and depth > _DEEPEST:
-        return "(nested too deeply)"
-    if isinstance(value, dict):
-        return {_storable(key, depth): _storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_storable(item, depth + 1) for item in value]
-    return value
 
 
 def _number(value: Any) -> float:

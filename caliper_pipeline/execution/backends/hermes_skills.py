@@ -7,10 +7,11 @@ names them. They load with the others, but are not the operator's.
 
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from caliper_pipeline.execution.backends.home_files import copy_folder
 
 MARKER = "SKILL.md"
 MANIFEST = ".bundled_manifest"
@@ -54,7 +55,7 @@ def copy_skills(skills: Iterable[UserSkill], target: Path, declared: Collection[
     for skill in skills:
         clashes = skill.place.parts[0].casefold() in reserved
         place = target / (Path(skill.folder.name) if clashes else skill.place)
-        shutil.copytree(skill.folder, place, ignore=_not_copied, dirs_exist_ok=True)
+        copy_folder(skill.folder, place)
 
 
 def bundled_names(root: Path) -> tuple[str, ...]:
@@ -95,15 +96,3 @@ def _name_of(folder: Path) -> str:
         return folder.name
     found = _NAME.search(text[4:].partition("\n---")[0])
     return found[1].strip() if found else folder.name
-
-
-def _not_copied(place: str, names: list[str]) -> set[str]:
-    """Version control, sockets and pipes, and links that lead back up."""
-    here = Path(os.path.realpath(place))
-    left = {".git"}
-    for name in names:
-        path = Path(place, name)
-        back = path.is_symlink() and here.is_relative_to(os.path.realpath(path))
-        if back or not (path.is_file() or path.is_dir()):
-            left.add(name)
-    return left

@@ -4,6 +4,20 @@ import os
 import shutil
 from pathlib import Path
 
+from caliper_pipeline.domain.errors import CannotRun
+from caliper_pipeline.execution.backends.base import Operator
+
+
+def named_folder(operator: Operator, variable: str) -> Path | None:
+    """The folder that a variable of the operator's names. `None`: it is not set. Raises `CannotRun`."""
+    named = operator.environment.get(variable)
+    if not named:
+        return None
+    folder = operator.home / named[2:] if named.startswith("~/") else Path(named).expanduser()
+    if not folder.is_dir():
+        raise CannotRun(f"{variable} is {named}, which is no folder.", hint="Point it at a folder, or unset it.")
+    return folder
+
 
 def write_private(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

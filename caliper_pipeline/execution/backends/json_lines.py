@@ -48,11 +48,15 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     """The event on the line, fit to be stored again. `None`: it holds none."""
     if b"{" not in line:
         return None
-    value = _loaded(line.decode("utf-8", "replace").lstrip("\ufeff"))
+    return storable_object(_loaded(line.decode("utf-8", "replace").lstrip("\ufeff")), line)
+
+
+def storable_object(value: Any, told: bytes) -> dict[str, Any] | None:
+    """The object, fit to be stored again; `told` is the JSON that it was read from. `None`: it is no object."""
     if not isinstance(value, dict):
         return None
-    if b"\\ud" in line or b"\\uD" in line or line.count(b"[") + line.count(b"{") > _SURELY_FLAT:
-        value = _storable(value, 0)
+    if b"\\ud" in told or b"\\uD" in told or told.count(b"[") + told.count(b"{") > _SURELY_FLAT:
+        value = storable(value)
     return value if isinstance(value, dict) else None
 
 
@@ -136,13 +140,14 @@ def _line_count(lines: bytes) -> int:
     return lines.count(b"\n") if len(lines) > _FLOOD else sum(1 for line in lines.split(b"\n") if line.strip())
 
 
-def _storable(value: Any, depth: int) -> Any:
+def storable(value: Any, depth: int = 0) -> Any:
+    """The value without half surrogate pairs, and cut where it is nested too deeply."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict | list) and depth > _DEEPEST:
         return "(nested too deeply)"
     if isinstance(value, dict):
-        return {_storable(key, depth): _storable(item, depth + 1) for key, item in value.items()}
+        return {storable(key, depth): storable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_storable(item, depth + 1) for item in value]
+        return [storable(item, depth + 1) for item in value]
     return value

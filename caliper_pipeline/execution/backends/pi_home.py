@@ -17,7 +17,7 @@ from typing import Any
 from caliper_pipeline.domain.errors import CannotRun
 from caliper_pipeline.execution.backends import pi_login, pi_settings, pi_values
 from caliper_pipeline.execution.backends.base import Operator, Server
-from caliper_pipeline.execution.backends.home_files import write_private
+from caliper_pipeline.execution.backends.home_files import named_folder, write_private
 from caliper_pipeline.execution.backends.json_lines import mapping
 from caliper_pipeline.execution.backends.pi_cli import Cli
 
@@ -32,13 +32,7 @@ def agent_folder(home: Path) -> Path:
 
 def operator_folder(operator: Operator) -> Path:
     """Where the operator's own CLI keeps everything; need not exist. Raises `CannotRun`."""
-    named = operator.environment.get(FOLDER_VARIABLE)
-    if not named:
-        return agent_folder(operator.home)
-    folder = operator.home / named[2:] if named.startswith("~/") else Path(named)
-    if not folder.is_dir():
-        raise CannotRun(f"{FOLDER_VARIABLE} is {named}, which is no folder.", hint="Point it at a folder, or unset it.")
-    return folder
+    return named_folder(operator, FOLDER_VARIABLE) or agent_folder(operator.home)
 
 
 def check_files(operator: Operator) -> None:
